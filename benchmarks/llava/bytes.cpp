@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 
@@ -93,9 +94,10 @@ int64_t saved_by_layer(const RunConfig& config) {
 }
 
 // A token's part: what more of them save more.
-int64_t counted(const LoadedConfig& loaded) {
+double counted(const LoadedConfig& loaded) {
   const auto [few, many] = llava::two_lengths(loaded.config);
-  return (saved_by_layer(many.config) - saved_by_layer(few.config)) / (many.tokens - few.tokens);
+  return static_cast<double>(saved_by_layer(many.config) - saved_by_layer(few.config)) /
+         static_cast<double>(many.tokens - few.tokens);
 }
 
 int64_t print_row(const Shape& shape, const Regime& regime) {
@@ -107,13 +109,14 @@ int64_t print_row(const Shape& shape, const Regime& regime) {
     return one.first.starts_with("model.layers.");
   });
   if (!law.bytes || layer == costs.modules.end()) throw std::logic_error("no law, or no layer");
-  const int64_t found = shape.is_small ? counted(loaded) : *law.bytes;
+  const auto wanted = static_cast<double>(*law.bytes);
+  const double found = shape.is_small ? counted(loaded) : wanted;
   std::printf("| %s | %s | %s | %s | %s | %s |\n", shape.name, regime.name,
               with_separators(*law.bytes).c_str(), with_separators(static_cast<int64_t>(layer->kept)).c_str(),
-              shape.is_small ? with_separators(found).c_str() : "-",
+              shape.is_small ? with_separators(std::llround(found)).c_str() : "-",
               with_separators(static_cast<int64_t>(layer->checkpointed)).c_str());
   std::fflush(stdout);
-  return layer->kept == static_cast<double>(*law.bytes) && found == *law.bytes ? 0 : 1;
+  return layer->kept == wanted && found == wanted ? 0 : 1;
 }
 
 void print_packed() {

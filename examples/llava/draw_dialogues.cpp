@@ -182,23 +182,29 @@ void run(int argc, char** argv) {
   }
   if (given.count("out") == 0) throw ConfigError("--out is missing: the folder to create");
   const Path out = given["out"].as<std::string>(), photographs = given["photographs"].as<std::string>();
+  const int64_t scenes_to_train = given["scenes"].as<int64_t>(), held_out = given["held-out"].as<int64_t>();
+  // Two, so that there is another one to ask about.
+  if (scenes_to_train < 1 || held_out < 2)
+    throw ConfigError("--scenes has to be 1 or more, and --held-out 2 or more");
   FileSystem& files = posix_file_system();
   if (files.exists(out)) throw ConfigError(out.string() + ": is there already; name a new folder");
-  files.create_directories(out / "pictures");
   const uint64_t seed = given["seed"].as<uint64_t>();
-  for (const auto& [half, count] : {std::pair("train", given["scenes"].as<int64_t>()),
-                                    std::pair("t10k", given["held-out"].as<int64_t>())}) {
-    const Scenes scenes(photographs, half, stream_seed(static_cast<int64_t>(seed), half));
-    const bool is_trained_on = std::string(half) == "train";
+  const auto scenes_of = [&](const char* half) {
+    return Scenes(photographs, half, stream_seed(static_cast<int64_t>(seed), half));
+  };
+  const Scenes trained_on = scenes_of("train"), asked_about = scenes_of("t10k");
+  files.create_directories(out / "pictures");
+  for (const auto& [half, count] : {std::pair<std::string, int64_t>("train", scenes_to_train),
+                                    std::pair<std::string, int64_t>("t10k", held_out)}) {
+    const Scenes& scenes = half == "train" ? trained_on : asked_about;
+    const bool is_trained_on = half == "train";
     Lists lists;
     for (int64_t i = 0; i < count; ++i) {
       const std::string picture = picture_name(half, i);
       const Scene scene = scenes.draw(i, out / picture);
       (is_trained_on ? add_to_train_on : add_to_ask)(
           scene, picture, i,
-          draw64(stream_seed(static_cast<int64_t>(seed), half + std::string(" words")),
-                 static_cast<uint64_t>(i)),
-          lists);
+          draw64(stream_seed(static_cast<int64_t>(seed), half + " words"), static_cast<uint64_t>(i)), lists);
     }
     write_lists(out, half, lists);
     if (is_trained_on) {

@@ -39,12 +39,14 @@ Json list_in(const std::string& file) {
   return list;
 }
 
-const std::string& asked_in(const Json& dialogue) {
+std::string asked_in(const Json& dialogue) {
   const Json& turns = dialogue.at("conversations");
-  return turns.at(turns.size() - 2).at("value").get_ref<const std::string&>();
+  const std::string question = turns.at(turns.size() - 2).at("value");
+  return question.substr(question.find('\n') + 1);  // behind <image>
 }
 
-// Twelve pictures, each with a question of another kind than the one before it: the page opens anywhere.
+// Twelve pictures, where there are kinds each with a question of another one than the one before it: the page
+// opens anywhere.
 std::string page_of(const Json& truth, const Json& answers, const std::filesystem::path& folder) {
   constexpr size_t count = 12;
   std::string page =
@@ -52,21 +54,20 @@ std::string page_of(const Json& truth, const Json& answers, const std::filesyste
       "body{font:14px sans-serif;display:grid;grid-template-columns:repeat(4,180px);gap:14px;margin:14px}"
       "figure{margin:0}img{width:168px;image-rendering:pixelated;display:block;margin-bottom:6px}"
       ".right{color:#0a6b2d}.wrong{color:#b00020}</style>\n";
-  std::set<std::string> shown;
+  std::set<std::string> shown, kinds;
+  for (const Json& one : truth) kinds.insert(one.value("kind", ""));
   std::string before;
   for (size_t i = 0, shows = 0; i < truth.size() && shows < count; ++i) {
     const std::string picture = truth[i].value("image", ""), kind = truth[i].value("kind", "");
-    if (picture.empty() || kind == before || !shown.insert(picture).second) continue;
+    if (picture.empty() || (kinds.size() > 1 && kind == before) || !shown.insert(picture).second) continue;
     before = kind;
     ++shows;
     const std::string bytes = dtk::posix_file_system().read(folder / picture, uint64_t{1} << 24);
     const std::string wanted = truth[i].at("conversations").back().at("value"),
                       given = answers[i].at("answer");
-    std::string question = asked_in(truth[i]);
-    question.erase(0, question.find('\n') + 1);  // <image>
     const bool is_right = given == wanted;
     page += "<figure><img src=\"data:image/png;base64," + dtk::base64(bytes) + "\"><figcaption>" +
-            dtk::html_escaped(question) + "<br><b class=" + (is_right ? "right" : "wrong") + ">" +
+            dtk::html_escaped(asked_in(truth[i])) + "<br><b class=" + (is_right ? "right" : "wrong") + ">" +
             dtk::html_escaped(given) + "</b>" + (is_right ? "" : "<br>" + dtk::html_escaped(wanted)) +
             "</figcaption></figure>\n";
   }
@@ -98,20 +99,26 @@ void run(int argc, char** argv) {
     throw dtk::DataError(file + ": " + std::to_string(answers.size()) + " answers, and " + truth_file +
                          " has " + std::to_string(truth.size()) + " dialogues");
   }
-  if (given.count("page") > 0) {
-    dtk::write_file_atomically(dtk::posix_file_system(), given["page"].as<std::string>(),
-                               page_of(truth, answers, std::filesystem::path(truth_file).parent_path()));
-  }
   std::map<std::string, Kind> kinds;
   for (size_t i = 0; i < truth.size(); ++i) {
     if (truth[i].at("id") != answers[i].at("id"))
       throw dtk::DataError(file + ": answer " + std::to_string(i) + " is of another dialogue than in " +
                            truth_file);
-    const std::string wanted = truth[i].at("conversations").back().at("value");
+    const Json& turns = truth[i].at("conversations");
+    if (turns.size() < 2 || turns.back().value("from", "") != "gpt") {
+      throw dtk::DataError(
+          truth_file + ": dialogue " + std::to_string(i) +
+          " has no answer to judge by; name the list with answers, without _asked or _other");
+    }
+    const std::string wanted = turns.back().at("value");
     Kind& kind = kinds[truth[i].value("language", "") + " " + truth[i].value("kind", "")];
     ++kind.asked;
     kind.right += answers[i].at("answer") == wanted ? 1 : 0;
     ++kind.truths[wanted];
+  }
+  if (given.count("page") > 0) {
+    dtk::write_file_atomically(dtk::posix_file_system(), given["page"].as<std::string>(),
+                               page_of(truth, answers, std::filesystem::path(truth_file).parent_path()));
   }
   if (given.count("json") > 0) {
     nlohmann::ordered_json json;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "toolkit/checkpoint/base.h"
+#include "toolkit/checkpoint/find.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
@@ -27,7 +28,7 @@ std::string description_in(FileSystem& files, const std::filesystem::path& folde
 // A file of weights at that path, or in that folder.
 std::optional<std::filesystem::path> weights_at(FileSystem& files, const std::filesystem::path& path) {
   if (!files.exists(path)) return std::nullopt;
-  if (!files.is_folder(path)) return path;
+  if (!files.is_folder(path) || checkpoint_in(files, path)) return path;
   for (const char* const name : {"model.safetensors.index.json", "model.safetensors",
                                  "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
     if (files.exists(path / name)) return path / name;
@@ -40,12 +41,14 @@ Weights open_named_base(FileSystem& files, const WeightsRequest& request, const 
   const auto found = json.find("base_model_name_or_path");
   const std::string name =
       found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+  // In the adapters' folder first: it is the same wherever a run is resumed.
   for (const std::filesystem::path& path :
-       {std::filesystem::path(name), std::filesystem::path(request.path) / name}) {
+       {std::filesystem::path(request.path) / name, std::filesystem::path(name)}) {
     const auto file = name.empty() ? std::nullopt : weights_at(files, path);
     if (!file) continue;
     WeightsRequest base = request;
     base.path = file->string();
+    ++base.within;
     return open_weights(files, base);
   }
   throw ConfigError(request.path_place + ": " + kAdapterConfig +
@@ -56,26 +59,41 @@ Weights open_named_base(FileSystem& files, const WeightsRequest& request, const 
                     "base_model_name_or_path");
 }
 
+Weights open_beside(FileSystem& files, const WeightsRequest& request, const std::string& description) {
+  const std::filesystem::path base = std::filesystem::path(request.path) / kBaseFile;
+  if (!files.exists(base)) return open_named_base(files, request, description);
+  BaseWeights known;
+  try {
+    known = parse_base(files.read(base, kMaxDescription), base.string());
+  } catch (const FileError& error) {
+    throw DataError(request.path_place + ": " + first_line(error.what()) + ", or remove " + shown(base) +
+                    ", and name the weights in " + kAdapterConfig);
+  }
+  return open_base(files, known, request.path_place + ": " + base.string(), request.within + 1);
+}
+
 }  // namespace
 
 bool is_adapter_folder(FileSystem& files, const std::filesystem::path& path) {
-  return files.is_folder(path) && files.exists(path / kAdapterConfig) && files.exists(path / kAdapterTensors);
+  return files.is_folder(path) && files.exists(path / kAdapterConfig);
 }
 
 Weights open_adapters(FileSystem& files, const WeightsRequest& request) {
   const std::filesystem::path folder = request.path;
   if (!request.key.empty())
     throw ConfigError(request.key_place + ": adapters in " + request.path + " have no key; remove it");
+  constexpr int kMaxWithin = 8;
+  if (request.within >= kMaxWithin) {
+    throw ConfigError(request.path_place + ": more than " + std::to_string(kMaxWithin) +
+                      " folders of adapters lie on each other, up to " + request.path +
+                      "; join them with dit-export --merge");
+  }
   WeightsRequest tensors = request;
   tensors.path = (folder / kAdapterTensors).string();
   Weights weights = open_weights(files, tensors);
   weights.name = "the adapters of " + request.path;
   weights.adapter_config = description_in(files, folder, request.path_place);
-  const std::filesystem::path base = folder / kBaseFile;
-  weights.base = std::make_shared<Weights>(
-      files.exists(base)
-          ? open_base(files, parse_base(files.read(base, kMaxDescription), base.string()), base.string())
-          : open_named_base(files, request, weights.adapter_config));
+  weights.base = std::make_shared<Weights>(open_beside(files, request, weights.adapter_config));
   weights.files.push_back(folder / kAdapterConfig);
   weights.files.insert(weights.files.end(), weights.base->files.begin(), weights.base->files.end());
   return weights;

@@ -1,5 +1,6 @@
 #include "toolkit/checkpoint/base.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "toolkit/core/errors.h"
@@ -66,7 +67,7 @@ BaseWeights parse_base(std::string_view text, const std::string& path) {
   return base;
 }
 
-Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place) {
+Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place, int within) {
   const std::string begin = place + ": the frozen weights of this run are those of " + base.path + ", and ";
   for (const BaseFile& file : base.files) {
     if (!files.exists(file.path))
@@ -76,7 +77,14 @@ Weights open_base(FileSystem& files, const BaseWeights& base, const std::string&
     throw ConfigError(begin + file.path +
                       " has changed since (its SHA-256 differs); put back the file that it was");
   }
-  return open_weights(files, {base.path, base.key, place, place, "\"key\""});
+  Weights weights = open_weights(files, {base.path, base.key, place, place, "\"key\"", within});
+  for (const std::filesystem::path& file : weights.files) {
+    const std::string path = std::filesystem::absolute(file).lexically_normal().string();
+    const bool is_known = std::any_of(base.files.begin(), base.files.end(),
+                                      [&](const BaseFile& one) { return one.path == path; });
+    if (!is_known) throw ConfigError(begin + path + " is now among their files; put back what was there");
+  }
+  return weights;
 }
 
 }  // namespace dtk

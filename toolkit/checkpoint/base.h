@@ -29,8 +29,8 @@ std::string base_text(const BaseWeights& base);
 /// Throws FileError that begins with `path`: not what base_text() writes.
 BaseWeights parse_base(std::string_view text, const std::string& path);
 
-/// Opens them again, once each file is seen to be what it was. `place`: a message begins with it. Throws
-/// ConfigError for a file that is gone or another, and as open_weights().
-Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place);
+/// Opens them again, once each file is seen to be what it was. `place`: a message begins with it; `within`: as
+/// WeightsRequest::within. Throws ConfigError for a file that is gone or another, and as open_weights().
+Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place, int within = 0);
 
 }  // namespace dtk

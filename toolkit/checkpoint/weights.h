@@ -37,6 +37,7 @@ struct WeightsRequest {
   std::string path_place;  // a message about the path begins with it: "--weights a.pt"
   std::string key_place;   // likewise: "--key ema"
   std::string key_option;  // "--key"
+  int within = 0;          // how many folders of adapters lie on these weights
 };
 
 /// A checkpoint has the keys "ema" (where the run had an EMA) and "model", its raw weights; a file of

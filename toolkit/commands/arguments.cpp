@@ -357,7 +357,7 @@ std::string plan_help() {
 
 Usage: dit-plan --config FILE [options]
 
-  --config FILE|NAME    configuration of the run; no weights or data are read
+  --config FILE|NAME    configuration of the run; no weights are read
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --device cuda|cpu     device to plan for; default cuda, present or not
 Instead of the plain report, one of:
@@ -375,7 +375,6 @@ With any of them:
   --no-fold             plans every pass of a loop, also those that repeat
   --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
   --version, -h, --help prints the version, or this text, and ends
-
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
 memory.budget or --max-batch, 4 data.samples are too few to train on.
 

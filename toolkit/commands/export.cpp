@@ -37,7 +37,10 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
     return exported;
   }
   exported.tensors = family.to_export(source.weights, source.config);
-  if (arguments.merge) exported.tensors = family.merged(std::move(exported.tensors), source.config);
+  if (!arguments.merge) return exported;
+  exported.tensors = family.merged(std::move(exported.tensors), source.config);
+  if (const std::string lost = family.lost_by_merging(source.config); !lost.empty())
+    exported.conversion += (exported.conversion.empty() ? "" : "\n") + lost;
   return exported;
 }
 
@@ -46,6 +49,7 @@ void write_export(FileSystem& files, const ExportArguments& arguments, const Exp
   if (!arguments.adapter.empty()) {
     const std::filesystem::path folder = arguments.adapter;
     files.create_directories(folder);
+    files.remove_all(folder / kBaseFile);  // an earlier export's names other weights
     write_file_atomically(files, folder / kAdapterTensors, [&](WritableFile& file) {
       write_safetensors(file, tensors, {{"format", "pt"}});
     });

@@ -11,7 +11,7 @@ namespace dtk {
 
 struct ExportedWeights {
   std::string name;        // for messages: "the EMA weights of runs/mine/checkpoints/step-00001000"
-  std::string conversion;  // conversion_note()
+  std::string conversion;  // conversion_note(), and what joining adapters does not keep
   std::vector<NamedTensor>
       tensors;                      // float32 on the CPU, in the order and with the names of the original DiT
   std::string adapter_config = {};  // with --adapter

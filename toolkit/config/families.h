@@ -34,6 +34,8 @@ class ConfiguredFamily {
   /// What of data.kind it is trained on: "idx | images".
   virtual std::string data_kinds() const = 0;
   virtual HeldOut held_out(const RunConfig& config) const = 0;
+  /// Whether its samples are of different lengths, so that data.order has a use.
+  virtual bool has_lengths() const { return false; }
   /// Its tables in a configuration, at their defaults, which may add to common ones, such as [data]; null if
   /// it has no key of its own. No two families have the same key.
   virtual std::unique_ptr<OptionTables> new_options() const { return nullptr; }

@@ -59,22 +59,32 @@ std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) 
 
 std::vector<uint32_t> grouped_order(uint64_t seed, uint64_t epoch, const std::vector<int64_t>& lengths,
                                     int64_t batch) {
-  constexpr uint64_t kBatchesSorted = 64;
-  const auto size = static_cast<uint64_t>(batch), whole = lengths.size() / size;
-  const std::vector<uint32_t> order = epoch_order(seed, epoch, lengths.size());
-  std::vector<uint32_t> sorted = order, grouped;
-  for (uint64_t first = 0; first < whole; first += kBatchesSorted) {
-    const auto place = [&](uint64_t number) {
-      return sorted.begin() + static_cast<ptrdiff_t>(std::min(whole, number) * size);
-    };
-    std::stable_sort(place(first), place(first + kBatchesSorted),
-                     [&](uint32_t a, uint32_t b) { return lengths[a] < lengths[b]; });
-  }
-  for (const uint64_t number : epoch_order(draw64(seed, kBatchesSorted), epoch, whole)) {
-    const auto begin = sorted.begin() + static_cast<ptrdiff_t>(number * size);
+  constexpr int64_t kBatchesSorted = 64;
+  std::vector<uint32_t> order = epoch_order(seed, epoch, lengths.size());
+  const auto middle =
+      std::stable_partition(order.begin(), order.end(), [&](uint32_t one) { return lengths[one] < 0; });
+  std::vector<uint32_t> in_batches, rest;
+  const auto add = [&](auto begin, auto end) {
+    const auto whole = begin + std::distance(begin, end) / batch * batch;
+    for (auto first = begin; first < whole;) {
+      const auto last = first + std::min<int64_t>(std::distance(first, whole), kBatchesSorted * batch);
+      std::stable_sort(first, last, [&](uint32_t a, uint32_t b) { return lengths[a] < lengths[b]; });
+      first = last;
+    }
+    in_batches.insert(in_batches.end(), begin, whole);
+    rest.insert(rest.end(), whole, end);
+  };
+  add(order.begin(), middle);
+  add(middle, order.end());
+  const auto one_more = rest.begin() + std::ssize(rest) / batch * batch;  // of both kinds
+  in_batches.insert(in_batches.end(), rest.begin(), one_more);
+  const uint64_t batches = in_batches.size() / static_cast<uint64_t>(batch);
+  std::vector<uint32_t> grouped;
+  for (const uint64_t number : epoch_order(draw64(seed, kBatchesSorted), epoch, batches)) {
+    const auto begin = in_batches.begin() + static_cast<int64_t>(number) * batch;
     grouped.insert(grouped.end(), begin, begin + batch);
   }
-  grouped.insert(grouped.end(), order.begin() + static_cast<ptrdiff_t>(whole * size), order.end());
+  grouped.insert(grouped.end(), one_more, rest.end());
   return grouped;
 }
 

@@ -22,10 +22,10 @@ namespace dtk {
 /// a size beyond 32 bits.
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size);
 
-/// Likewise of samples of `lengths`, such that batches of `batch` hold samples of about one length: of each
-/// 64 batches' samples in epoch_order(), sorted by length, and all whole batches in an order drawn for
-/// themselves. The samples that fill no batch are the last of epoch_order(). Samples of one sign of lengths
-/// share a batch with those of the other in at most one of 64.
+/// Likewise of samples of `lengths`, such that batches of `batch` hold samples of about one length and of one
+/// sign: of each sign the samples in epoch_order(), those of 64 batches at a time sorted by length, and all
+/// batches in an order drawn for themselves. What fills no batch of its sign makes at most one of both, and
+/// the end.
 std::vector<uint32_t> grouped_order(uint64_t seed, uint64_t epoch, const std::vector<int64_t>& lengths,
                                     int64_t batch);
 

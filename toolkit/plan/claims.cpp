@@ -2,6 +2,7 @@
 
 #include <dtk/policies/policy_kind.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,16 +16,16 @@
 namespace dtk {
 namespace {
 
-constexpr int64_t kMaxTokens = 100'000'000;  // of a micro-batch: more is no answer to anybody
+constexpr int64_t kMaxTokens = 10'000'000;  // of a micro-batch: more is no answer to anybody
 
 std::string parts_text(double part) {
   return fmt::format("{:.1f} %", 100 * part);
 }
 
-/// What a policy does at a size of micro-batch, and at twice that.
-struct Line {
+/// What a policy does to the job as it is.
+struct Effect {
   std::string problem;
-  BothPeaks few, many;
+  BothPeaks now;
   double more_flops = 0;
 };
 
@@ -34,65 +35,91 @@ class Checker {
       : loaded_(loaded), family_(family_of(loaded.config)), device_(device), options_(options) {}
 
   CheckedClaim check(const Claim& claim) {
-    const Line& line = line_of(claim.policy);
-    CheckedClaim checked{claim, line.problem, line.few, line.more_flops, std::nullopt, ""};
-    if (line.problem.empty() && claim.lowers_peak_by) find_where(line, *claim.lowers_peak_by, checked);
+    const Effect& effect = effect_of(claim.policy);
+    CheckedClaim checked{claim, effect.problem, effect.now, effect.more_flops, std::nullopt, ""};
+    if (effect.problem.empty() && claim.lowers_peak_by) find_where(*claim.lowers_peak_by, checked);
     return checked;
   }
 
  private:
-  const Line& line_of(const std::string& policy) {
-    const auto [found, is_new] = lines_.try_emplace(policy);
-    Line& line = found->second;
-    if (!is_new) return line;
-    const RunConfig& config = loaded_.config;
-    const int64_t tokens = family_.facts(config).tokens * (config.data.batch / config.train.accumulate);
-    try {
-      line.few = peaks_at(policy, tokens, &line.more_flops);
-      line.many = peaks_at(policy, 2 * tokens);
-    } catch (const ConfigError& error) {
-      line.problem = error.what();
-    }
-    return line;
-  }
-
-  BothPeaks peaks_at(const std::string& policy, int64_t tokens, double* more_flops = nullptr) const {
-    const SizedJob job = family_.of_size(loaded_.config, tokens);
+  std::pair<Plan, Plan> plan_both(const std::string& policy, const RunConfig& config) const {
     const auto planned = [&](bool on) {
       LoadedConfig loaded = loaded_;
-      loaded.config = job.config;
+      loaded.config = config;
       policies::policy_kind(policy).switch_to(loaded.config.policies, device_, on);
       return make_plan(std::move(loaded), device_, options_);
     };
-    const Plan without = planned(false), with = planned(true);
-    if (more_flops != nullptr) {
-      *more_flops = static_cast<double>(with.step.recomputed) /
-                    static_cast<double>(without.step.forward + without.step.backward);
-    }
-    return {job.tokens, without.memory.peak(), with.memory.peak()};
+    return {planned(false), planned(true)};
   }
 
-  // Each peak is taken for so many bytes, and so many more a token; another phase may bind elsewhere, so that
-  // what is found is a point of the next line.
-  void find_where(const Line& line, double claimed, CheckedClaim& checked) const {
-    constexpr int kTries = 5;
-    constexpr double kNear = 0.0005;
-    BothPeaks a = line.few, b = line.many;
-    for (int i = 0; i < kTries && a.tokens != b.tokens; ++i) {
-      const double where = crossing(a, b, claimed);
-      if (!(where >= 1 && where <= static_cast<double>(kMaxTokens))) break;
-      const BothPeaks found = peaks_at(checked.claim.policy, std::llround(where));
-      const auto off = [&](const BothPeaks& one) { return std::abs(one.lowered_by() - claimed); };
-      if (!checked.met_at || off(found) < off(*checked.met_at)) checked.met_at = found;
-      if (off(found) < kNear) return;
-      (off(a) > off(b) ? a : b) = found;
+  const Effect& effect_of(const std::string& policy) {
+    const auto [found, is_new] = effects_.try_emplace(policy);
+    Effect& effect = found->second;
+    if (!is_new) return effect;
+    try {
+      const auto [without, with] = plan_both(policy, loaded_.config);
+      effect.now = {0, without.memory.peak(), with.memory.peak()};
+      const planner::Flops& all = without.step;
+      effect.more_flops = static_cast<double>(with.step.recomputed - all.recomputed) /
+                          static_cast<double>(all.forward + all.backward + all.recomputed);
+    } catch (const ConfigError& error) {
+      effect.problem = error.what();
     }
-    constexpr double kFar = 0.02;  // no size of batches is nearer than that
-    if (checked.met_at && std::abs(checked.met_at->lowered_by() - claimed) < kFar) return;
-    checked.met_at.reset();
-    checked.never = fmt::format(
-        "at no number of tokens: with {} the peak is lower by {}, with twice as many by {}",
-        with_separators(line.few.tokens), parts_text(line.few.lowered_by()), parts_text(line.many.lowered_by()));
+    return effect;
+  }
+
+  const BothPeaks& peaks_at(const std::string& policy, int64_t tokens) {
+    const SizedJob job = family_.of_size(loaded_.config, tokens);
+    const auto [found, is_new] = peaks_.try_emplace({policy, job.tokens});
+    if (is_new) {
+      const auto [without, with] = plan_both(policy, job.config);
+      found->second = {job.tokens, without.memory.peak(), with.memory.peak()};
+    }
+    return found->second;
+  }
+
+  // A saving grows with the tokens where it grows at all: two sizes that enclose it are looked for, then it
+  // is, on lines through such two.
+  void find_where(double claimed, CheckedClaim& checked) {
+    const std::string& policy = checked.claim.policy;
+    const RunConfig& config = loaded_.config;
+    constexpr int64_t kFactor = 4;
+    const auto meets = [claimed](const BothPeaks& one) { return one.lowered_by() >= claimed; };
+    BothPeaks low =
+        peaks_at(policy, family_.facts(config).tokens * (config.data.batch / config.train.accumulate));
+    BothPeaks high = low;
+    while (!meets(high) && high.tokens < kMaxTokens) {
+      const BothPeaks next = peaks_at(policy, std::min(kMaxTokens, kFactor * high.tokens));
+      if (next.tokens <= high.tokens) break;
+      low = std::exchange(high, next);
+    }
+    while (meets(low)) {
+      const BothPeaks next = peaks_at(policy, low.tokens / kFactor);
+      if (next.tokens >= low.tokens) break;
+      high = std::exchange(low, next);
+    }
+    if (!meets(high)) {
+      checked.never = fmt::format("at no number of tokens up to {}, with which the peak is lower by {}",
+                                  with_separators(high.tokens), parts_text(high.lowered_by()));
+      return;
+    }
+    checked.met_at = nearest(policy, claimed, low, high);
+  }
+
+  BothPeaks nearest(const std::string& policy, double claimed, BothPeaks low, BothPeaks high) {
+    constexpr int kTries = 16;
+    constexpr double kNear = 0.0005;
+    const auto off = [claimed](const BothPeaks& one) { return std::abs(one.lowered_by() - claimed); };
+    for (int i = 0; i < kTries && std::min(off(low), off(high)) >= kNear; ++i) {
+      // By turns in the middle: another phase may bind on one side, and the line then misses again and again.
+      const int64_t middle = low.tokens + (high.tokens - low.tokens) / 2;
+      const int64_t where = i % 3 == 2 ? middle : std::llround(crossing(low, high, claimed));
+      const BothPeaks found = peaks_at(policy, std::clamp(where, low.tokens, high.tokens));
+      BothPeaks& side = found.lowered_by() >= claimed ? high : low;
+      if (found.tokens == side.tokens) break;
+      side = found;
+    }
+    return off(low) < off(high) ? low : high;
   }
 
   /// Tokens at which the peak is lower by `part`, on the lines through two sizes.
@@ -102,26 +129,27 @@ class Checker {
              (1 - part) * static_cast<double>(one.without.peak.bytes);
     };
     const double slope = (left(b) - left(a)) / static_cast<double>(b.tokens - a.tokens);
-    return slope == 0 ? -1 : static_cast<double>(a.tokens) - left(a) / slope;
+    return slope == 0 ? static_cast<double>(a.tokens) : static_cast<double>(a.tokens) - left(a) / slope;
   }
 
   const LoadedConfig& loaded_;
   const ModelFamily& family_;
   const c10::Device device_;
   const planner::SimulationOptions options_;
-  std::map<std::string, Line> lines_;  // by policy
+  std::map<std::string, Effect> effects_;                       // by policy
+  std::map<std::pair<std::string, int64_t>, BothPeaks> peaks_;  // by policy and tokens
 };
 
 std::string peaks_text(const BothPeaks& peaks) {
   const double part = peaks.lowered_by();
   return fmt::format("{} bytes in phase {} without, {} in phase {} with: {} {}",
-                     with_separators(peaks.without.peak.bytes), peaks.without.name, with_separators(peaks.with.peak.bytes),
-                     peaks.with.name, parts_text(std::abs(part)), part < 0 ? "higher" : "lower");
+                     with_separators(peaks.without.peak.bytes), peaks.without.name,
+                     with_separators(peaks.with.peak.bytes), peaks.with.name, parts_text(std::abs(part)),
+                     part < 0 ? "higher" : "lower");
 }
 
 nlohmann::ordered_json json_of(const BothPeaks& peaks) {
-  return {{"tokens", peaks.tokens},
-          {"peak_bytes_without", peaks.without.peak.bytes},
+  return {{"peak_bytes_without", peaks.without.peak.bytes},
           {"phase_without", peaks.without.name},
           {"peak_bytes_with", peaks.with.peak.bytes},
           {"phase_with", peaks.with.name},
@@ -154,9 +182,7 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
       text += entry("  here", column, "cannot be planned both ways: " + one.problem);
       continue;
     }
-    text +=
-        entry("  here", column,
-              fmt::format("{} tokens in a micro-batch: {}", with_separators(one.now.tokens), peaks_text(one.now)));
+    text += entry("  here", column, peaks_text(one.now));
     if (one.more_flops > 0 || claim.slower_by)
       text += entry("  arithmetic", column,
                     fmt::format("{} more FLOPs a step, and as much more time where they decide; time was not "
@@ -164,9 +190,9 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
                                 parts_text(one.more_flops)));
     if (!claim.lowers_peak_by) continue;
     text += entry("  true", column,
-                  one.met_at
-                      ? fmt::format("at {} tokens: {}", with_separators(one.met_at->tokens), peaks_text(*one.met_at))
-                      : one.never);
+                  one.met_at ? fmt::format("at {} tokens: {}", with_separators(one.met_at->tokens),
+                                           peaks_text(*one.met_at))
+                             : one.never);
   }
   return text;
 }
@@ -189,7 +215,10 @@ std::string claims_json(const std::vector<CheckedClaim>& checked) {
         {"met_at", nullptr},
         {"never", one.never}};
     if (one.problem.empty()) entry["planned"] = json_of(one.now);
-    if (one.met_at) entry["met_at"] = json_of(*one.met_at);
+    if (one.met_at) {
+      entry["met_at"] = json_of(*one.met_at);
+      entry["met_at"]["tokens"] = one.met_at->tokens;
+    }
     json.push_back(std::move(entry));
   }
   return json.dump(1) + "\n";

@@ -14,7 +14,7 @@ namespace dtk {
 
 /// Peaks of a job without a policy and with it, in bytes, each with the phase that binds.
 struct BothPeaks {
-  int64_t tokens = 0;  // of a micro-batch
+  int64_t tokens = 0;  // of a micro-batch, of a job that was made so large
   policies::PhasePeak without, with;
   /// By how much the policy lowers the peak, as a part of that without it; below 0: it raises it.
   double lowered_by() const;
@@ -24,13 +24,13 @@ struct CheckedClaim {
   Claim claim;
   std::string problem;              // why the job cannot be planned both ways; then nothing below
   BothPeaks now = {};               // of the job
-  double more_flops = 0;            // computed again, as a part of all that is computed without
+  double more_flops = 0;            // that a step computes with it, as a part of all without
   std::optional<BothPeaks> met_at;  // about where the claimed saving is met, planned there
   std::string never;                // why it is met nowhere
 };
 
-/// Each claim of the family of `loaded`. Where a saving is met is found on the line through two sizes of a
-/// micro-batch (ModelFamily::of_size()), and planned. Throws planner::PlanError.
+/// Each claim of the family of `loaded`, beside that job. Where a saving is met is looked for by planning
+/// micro-batches of other sizes (ModelFamily::of_size()), up to 10 million tokens. Throws planner::PlanError.
 std::vector<CheckedClaim> check_claims(const LoadedConfig& loaded, c10::Device device,
                                        const planner::SimulationOptions& options = {});
 
@@ -38,8 +38,8 @@ std::vector<CheckedClaim> check_claims(const LoadedConfig& loaded, c10::Device d
 std::string claims_text(const std::string& name, const std::vector<CheckedClaim>& checked);
 
 /// An array of {"policy", "words", "source", "claimed": {"lowers_peak_by", "slower_by"}, "problem",
-/// "planned": peaks, "more_flops", "met_at": peaks or null, "never"}; peaks are {"tokens",
-/// "peak_bytes_without", "phase_without", "peak_bytes_with", "phase_with", "lowered_by"}, all parts of 1.
+/// "planned": peaks, "more_flops", "met_at": peaks with "tokens" or null, "never"}; peaks are
+/// {"peak_bytes_without", "phase_without", "peak_bytes_with", "phase_with", "lowered_by"}, all parts of 1.
 std::string claims_json(const std::vector<CheckedClaim>& checked);
 
 }  // namespace dtk

@@ -84,6 +84,8 @@ Pair observe_both(const Plan& plan, const std::array<SizedJob, 2>& jobs, c10::De
     LoadedConfig loaded = plan.loaded;
     loaded.config = job.config;
     policies::policy_kind("checkpoint").switch_to(loaded.config.policies, device, checkpoint);
+    // Else a tensor may wait in host memory in one of the two, and not in the other.
+    loaded.config.policies.checkpoint.offload_min_bytes = {0};
     return planner::observe(device, [&] { return plan_run(loaded, device, options).memory; });
   };
   return {observed(jobs[0]), observed(jobs[1])};
@@ -192,7 +194,9 @@ std::string per_token_text(const PerToken& costs) {
     text += row(name_of(one), bytes_cell(one.kept), again(one), flops_cell(one.recomputed_flops));
     if (!one.has_graph) text += entry("", indent, "no graph: it keeps nothing, and is never a checkpoint");
     for (const TokenNote& note : costs.notes) {
-      if (one.first.starts_with(note.modules)) text += entry("", indent, note.text);
+      if (!one.first.starts_with(note.modules)) continue;
+      const bool differs = note.bytes && one.kept != static_cast<double>(*note.bytes);
+      text += entry("", indent, note.text + (differs ? "; the plan differs from it" : ""));
     }
   }
   if (costs.others.kept != 0 || costs.others.checkpointed != 0)

@@ -29,7 +29,7 @@ struct TokenCost {
 struct PerToken {
   std::array<int64_t, 2> tokens = {};   // of the two plans
   std::string problem = {};             // why policies.checkpoint cannot be on; then nothing of it is known
-  std::vector<TokenCost> modules = {};  // in the order in which they ran
+  std::vector<TokenCost> modules = {};  // in the order in which they ran, behind them those without a graph
   TokenCost others = {};                // kept by several modules, or by none
   std::vector<TokenNote> notes = {};    // of the family
 };

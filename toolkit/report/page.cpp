@@ -12,7 +12,6 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/base64.h"
-#include "toolkit/io/base64.h"
 #include "toolkit/report/line_chart.h"
 #include "toolkit/report/memory_chart.h"
 #include "toolkit/report/style.h"

@@ -8,14 +8,14 @@ inline constexpr char report_style[] = R"css(
   color-scheme: light dark;
   --page: #fbfbfa; --surface: #ffffff; --ink: #1c1e21; --soft: #5f656d; --faint: #8b9199; --rule: #e3e5e8;
   --line: #1f5fbf; --thin: #8fb2e2; --dots: #c2410c; --mark: #b42318;
-  --parameters: #4477aa; --casts: #88bbdd; --gradients: #ee8833; --optimizer: #8866aa; --ema: #44a29a;
+  --parameters: #4477aa; --frozen: #2c5172; --casts: #88bbdd; --gradients: #ee8833; --optimizer: #8866aa; --ema: #44a29a;
   --saved: #cc5060; --offloaded: #e08f99; --data: #95735c; --temporaries: #d9b430; --scratch: #a8adb3; --other: #e377a8;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #15171a; --surface: #1d2024; --ink: #e7e9ec; --soft: #a9b0b8; --faint: #7d858e; --rule: #32363c;
     --line: #7db0f5; --thin: #3d5f90; --dots: #fb923c; --mark: #f88378;
-    --parameters: #5b8fc7; --casts: #9cc9e8; --gradients: #f09a4f; --optimizer: #a184c4; --ema: #55b5ac;
+    --parameters: #5b8fc7; --frozen: #3f6d99; --casts: #9cc9e8; --gradients: #f09a4f; --optimizer: #a184c4; --ema: #55b5ac;
     --saved: #dd6674; --offloaded: #eba3ab; --data: #ad8b73; --temporaries: #e0c04d; --scratch: #7f868e; --other: #ea8fb9;
   }
 }

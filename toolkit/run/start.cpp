@@ -4,6 +4,7 @@
 #include <dtk/policies/advice.h>
 
 #include <algorithm>
+#include <set>
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
@@ -52,16 +53,28 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   }
 }
 
+// Of those that the model has in fp32: what is frozen may stay as it is.
+static std::string conversions(const Weights& weights, const TrainableModel& model) {
+  std::set<std::string> as_fp32;
+  for (const auto& [name, parameter] : model.parameters()) {
+    if (parameter.scalar_type() == at::kFloat) as_fp32.insert(name);
+  }
+  Weights converted = weights;
+  std::erase_if(converted.tensors, [&](const StoredTensor& one) { return as_fp32.count(one.name) == 0; });
+  return conversion_note(converted);
+}
+
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
   std::vector<std::string> notes;
-  const std::vector<std::string> unused = make_model(loaded.config, at::kMeta)->unused();
+  const auto model = make_model(loaded.config, at::kMeta);
+  const std::vector<std::string> unused = model->unused();
   if (!unused.empty()) {
     notes.push_back(fmt::format("{} parameters are unused by construction, and have no state: {}",
                                 unused.size(), first_few(unused, 1)));
   }
   if (initial) {
     notes.push_back("begins with " + initial->name);
-    const std::string conversion = conversion_note(*initial);
+    const std::string conversion = conversions(*initial, *model);
     if (!conversion.empty()) notes.push_back(conversion);
   } else if (!loaded.config.train.init_from.empty()) {
     notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");

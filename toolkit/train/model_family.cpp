@@ -30,13 +30,15 @@ SizedJob ModelFamily::of_size(const RunConfig& config, int64_t tokens) const {
   const int64_t each = facts(config).tokens, samples = std::max<int64_t>(1, tokens / each);
   SizedJob job{config, samples * each};
   job.config.data.batch = samples * config.train.accumulate;
-  job.config.memory.split = 1;
+  job.config.memory.split = std::min(config.memory.split, samples);
   return job;
 }
 
 std::array<SizedJob, 2> ModelFamily::two_sizes(const RunConfig& config) const {
   const int64_t tokens = facts(config).tokens;
-  return {of_size(config, tokens), of_size(config, 2 * tokens)};
+  RunConfig whole = config;
+  whole.memory.split = 1;
+  return {of_size(whole, tokens), of_size(whole, 2 * tokens)};
 }
 
 double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_step) const {

@@ -271,8 +271,9 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
   const bool on_cpu = job.plan.on_cpu;
   switch (category) {
     case Category::parameters:
-    case Category::frozen:
       return {{category, held / 2, "half the bits, of the weights alone"}};
+    case Category::frozen:
+      return {{category, held / 2, "half the bits, where they are not packed in few already"}};
     case Category::gradients:
       return {{category, held, "an optimizer step within backward, which frees each gradient at once"}};
     case Category::optimizer:

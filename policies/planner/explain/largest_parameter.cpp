@@ -67,11 +67,15 @@ class Temporaries {
 LargestParameter largest_parameter(const std::vector<MemoryEvent>& events,
                                    const std::vector<std::string>& phases,
                                    const std::map<uint64_t, std::string>& names) {
+  std::unordered_set<uint64_t> frozen;  // born as parameters, but without gradient and moments
+  for (const MemoryEvent& event : events) {
+    if (event.kind == Kind::transfer && event.to.category == Category::frozen) frozen.insert(event.serial);
+  }
   LargestParameter largest;
   uint64_t serial = 0;
   for (const MemoryEvent& event : events) {
     const bool booked = event.kind == Kind::birth || event.kind == Kind::transfer;
-    if (!booked || event.to.category != Category::parameters) continue;
+    if (!booked || event.to.category != Category::parameters || frozen.count(event.serial) > 0) continue;
     const bool renamed = event.serial == serial && largest.bytes > 0;
     if (!renamed && event.bytes <= largest.bytes) continue;
     serial = event.serial;

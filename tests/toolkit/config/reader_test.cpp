@@ -30,7 +30,7 @@ std::string error_of_set(const std::string& override) {
 const std::string all_tables =
     "[train], [model], [diffusion], [diffusion_planner], [diffusion_planner.process], "
     "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
-    "[llava.lora], [llava.data], [data], "
+    "[llava.lora], [llava.data], [llava.template], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 

@@ -58,7 +58,6 @@ RunConfig custom_from_folder() {
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
-                 .order = dtk::DataOrder::grouped,
                  .prefetch = 3,
                  .threads = 5};
   dit::options_of(config).data.folder = "set";
@@ -257,8 +256,17 @@ image_first = true
 max_length = 77
 pad = "max"
 aspect_ratio = "pad"
+lengths = "l.json"
+[llava.template]
+system_end = "\n"
+question_begin = "Q: "
+question_end = "\nA:"
+answer_begin = "  "
+answer_end = "!"
+end_token = false
 [data]
 kind = "conversations"
+order = "grouped"
 [optimizer]
 rates = ["model.mm_projector: 2e-5"]
 )");

@@ -282,7 +282,6 @@ TEST_CASE("loader: grouped batches hold like lengths, each sample once, the rest
   CHECK(order != dtk::grouped_order(4, 0, lengths, 8));
   CHECK(std::set<uint32_t>(order.begin(), order.end()).size() == 1003);
   const auto shuffled = dtk::epoch_order(3, 0, 1003);
-  CHECK(std::equal(order.begin() + 1000, order.end(), shuffled.begin() + 1000));
   const auto spread_in = [&](const std::vector<uint32_t>& some) {
     int64_t sum = 0;
     for (size_t first = 0; first < 1000; first += 8) {
@@ -302,7 +301,7 @@ TEST_CASE("loader: grouped batches hold like lengths, each sample once, the rest
     mixed += texts > 0 && texts < 8 ? 1 : 0;
     rises += first > 0 && lengths[order[first]] >= lengths[order[first - 8]] ? 1 : 0;
   }
-  CHECK(mixed <= 2);                  // of two times 64 batches
+  CHECK(mixed <= 1);
   CHECK((rises > 40 && rises < 85));  // they come in any order
 }
 

@@ -51,10 +51,36 @@ TEST_CASE("claims: beside each are the peaks of both plans, and the size at whic
   }
   const std::string text = test::one_line(claims_text("tiny.toml", checked));
   CHECK_THAT(text, Catch::Contains("\"62 to 32 GB, 20 % slower\" source mar"));
-  CHECK_THAT(text, Catch::Contains(" tokens in a micro-batch: "));
   const auto json = nlohmann::json::parse(claims_json(checked));
   CHECK(json.at(0).at("planned").at("peak_bytes_with") == checked[0].now.with.peak.bytes);
   CHECK(json.at(0).at("met_at").at("tokens") == checked[0].met_at->tokens);
+}
+
+TEST_CASE("claims: where one holds is found from a small batch as from a large one") {
+  LoadedConfig one = small_dit(), many = small_dit();
+  one.config.data.batch = 1;
+  many.config.data.batch = 512;
+  const std::vector<CheckedClaim> from_one = check_claims(one, kCuda), from_many = check_claims(many, kCuda);
+  for (size_t i = 0; i < from_one.size(); ++i) {
+    REQUIRE(from_one[i].met_at);
+    REQUIRE(from_many[i].met_at);
+    const double few = static_cast<double>(from_one[i].met_at->tokens),
+                 more = static_cast<double>(from_many[i].met_at->tokens);
+    CHECK(few == Approx(more).epsilon(0.2));
+  }
+}
+
+TEST_CASE("claims: a policy that computes nothing again costs no FLOPs, whatever another does") {
+  LoadedConfig loaded;
+  loaded.config.train.model = "diffusion_planner";
+  loaded.config.train.steps = 2;
+  loaded.config.data.kind = "frames";
+  loaded.config.data.batch = 2;
+  for (const CheckedClaim& one : check_claims(loaded, kCuda)) {
+    CAPTURE(one.claim.policy, one.problem);
+    if (!one.problem.empty()) continue;
+    CHECK((one.more_flops > 0) == (one.claim.policy == "checkpoint"));
+  }
 }
 
 TEST_CASE("claims: one that no size meets says how near it comes") {
@@ -64,7 +90,8 @@ TEST_CASE("claims: one that no size meets says how near it comes") {
   const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda);
   for (const CheckedClaim& one : checked) {
     CHECK_FALSE(one.met_at);
-    CHECK_THAT(one.never, Catch::StartsWith("at no number of tokens: "));
+    CHECK_THAT(one.never, Catch::StartsWith(
+                              "at no number of tokens up to 10,000,000, with which the peak is lower by "));
     CHECK_THAT(test::one_line(claims_text("", checked)), Catch::Contains(one.never));
   }
 }

@@ -4,7 +4,6 @@
 
 #include "support/catch.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/core/numbers.h"
 
 using namespace dtk;
 using Labels = std::vector<std::string>;

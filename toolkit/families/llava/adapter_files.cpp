@@ -101,6 +101,18 @@ void check_adapter(const Weights& weights, const RunConfig& config) {
                     "[llava.lora] so",
                     begin, number("r"), number("lora_alpha"), lora.r, lora.alpha));
   }
+  if (json.value("peft_type", "LORA") != "LORA")
+    throw ConfigError(begin + " are of kind " + in_quotes(json.value("peft_type", "")) +
+                      "; allowed: \"LORA\"");
+  // Others change the weights that adapters lie beside.
+  const auto drawn = json.find("init_lora_weights");
+  const bool keeps_base =
+      drawn == json.end() || drawn->is_null() || drawn->is_boolean() || *drawn == "gaussian";
+  if (!keeps_base) {
+    throw ConfigError(begin + " were drawn by " + drawn->dump() +
+                      ", which changes what they lie beside; name adapters that were not, or weights with "
+                      "these joined in");
+  }
   for (const char* const key :
        {"use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     const auto found = json.find(key);

@@ -123,11 +123,14 @@ class Answers final : public Drawing {
     return llava_batch(std::move(batch));
   }
 
-  // Up to its end, which in `plain` is a line's.
+  // Up to its end, which in `plain` is a line's, without what the template puts around it.
   std::string text_of(std::vector<int64_t> ids) const {
     ids.erase(std::find(ids.begin(), ids.end(), tokenizer_->end()), ids.end());
     std::string text = tokenizer_->decode(ids);
-    if (options_.style == DialogueStyle::plain) text = text.substr(0, text.find('\n'));
+    if (options_.style == DialogueStyle::plain) return text.substr(0, text.find('\n'));
+    const DialogueTemplate& form = options_.form;
+    if (!form.answer_end.empty()) text = text.substr(0, text.find(form.answer_end));
+    if (text.starts_with(form.answer_begin)) text = text.substr(form.answer_begin.size());
     return text;
   }
 
@@ -158,7 +161,7 @@ SampleUsage questions_usage() {
           .out = "FILE",
           .example_out = "answers.json",
           .endings = {".json"},
-          .help = "  --ask QUESTIONS       LLaVA's dialogues (JSON);  --tokens N  of an answer\n"};
+          .help = "  --ask QUESTIONS       LLaVA's dialogues;  --tokens N  --pictures  --tokenizer\n"};
 }
 
 std::unique_ptr<Drawing> draw_answers(FileSystem& files, const SampleSource& source,

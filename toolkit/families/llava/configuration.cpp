@@ -72,6 +72,12 @@ void Configuration::check_data(const RuleCheck& rules) const {
                "llava.template.end_token = false and no llava.template.answer_end: no answer would end; set "
                "one of them");
   }
+  if (data.form.question_end.empty() && data.form.answer_begin.empty()) {
+    rules.fail(
+        "llava.template.question_end",
+        "llava.template.question_end and llava.template.answer_begin are both empty: question and answer "
+        "would run into each other; set one of them");
+  }
   if (!data.held_out.empty() && rules.config().data.validation > 0) {
     rules.fail("llava.data.held_out", "llava.data.held_out and " +
                                           setting("data.validation", rules.config().data.validation) +

@@ -10,6 +10,7 @@ class Configuration : public ModelFamily {
   std::vector<std::string> parts() const override;
   bool ignores(const std::string& key) const override;
   std::string data_kinds() const override { return "conversations"; }
+  bool has_lengths() const override { return true; }
   HeldOut held_out(const RunConfig& config) const override;
   std::unique_ptr<OptionTables> new_options() const override;
   std::optional<int64_t> heads(const RunConfig& config) const override;

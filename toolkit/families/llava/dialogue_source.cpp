@@ -47,7 +47,7 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
   if (!measures) lengths_ = *std::move(known);
   FileSystem& files = posix_file_system();
   for (int64_t i = 0; i < size(); ++i) {
-    if (progress) progress("measuring dialogues", i, size());
+    if (progress && measures) progress("measuring dialogues", i, size());
     const std::string place = fmt::format("{}: sample {}", shown(list), i);
     for (const std::string& name : dialogues_[static_cast<size_t>(i)].pictures) {
       if (!files.exists(picture(name)) || files.is_folder(picture(name)))
@@ -113,7 +113,12 @@ void DialogueSource::read(int64_t index, uint64_t, const Batch& batch, int64_t r
   const auto* const layout = dynamic_cast<const Layout*>(batch.layout.get());
   if (layout == nullptr) throw std::invalid_argument("dialogues: a batch of another source");
   const Dialogue& dialogue = dialogues_.at(static_cast<size_t>(index));
-  write_sample(spread_of(index), layout->place(batch, row), [&](int64_t number, const at::Tensor& into) {
+  const Spread spread = spread_of(index);
+  if (spread.size() != sizes().at(static_cast<size_t>(index))) {  // what is written was allocated by them
+    throw DataError(fmt::format("{}: sample {} has other lengths than {} says; remove that file",
+                                shown(list_), index, shown(options_.lengths)));
+  }
+  write_sample(spread, layout->place(batch, row), [&](int64_t number, const at::Tensor& into) {
     read_picture(picture(dialogue.pictures[static_cast<size_t>(number)]), options_.aspect_ratio, into);
   });
 }
@@ -170,7 +175,9 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
     try {
       return open_list(config, list, progress);
     } catch (const DataError& error) {
-      throw DataError(location_of(loaded, key) + error.what());
+      const bool of_lengths =
+          !data.lengths.empty() && std::string(error.what()).starts_with(shown(data.lengths));
+      throw DataError(location_of(loaded, of_lengths ? "llava.data.lengths" : key) + error.what());
     } catch (const ConfigError& error) {
       throw ConfigError(location_of(loaded, "llava.data.tokenizer") + error.what());
     }

@@ -66,6 +66,14 @@ class Family final : public Configuration {
     return merged_weights(std::move(exported), config);
   }
 
+  std::string lost_by_merging(const RunConfig& config) const override {
+    const models::LlavaBase base = options_of(config).model.base;
+    if (!models::is_packed(base)) return "";
+    return "the adapters were trained beside a base in " + std::string(policies::text_of(base)) +
+           ", and are joined with the weights that it was packed from: what the packing changed is not in "
+           "them, so that answers may differ from the run's";
+  }
+
   // What a plan counts is of the largest micro-batch: a step's own where all are as long.
   double training_flops_per_sample(const RunConfig& config, int64_t planned_step) const override {
     if (options_of(config).data.pad != Padding::max) return 0;

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kLengthsVersion = 1;
 constexpr uint64_t kMaxLengthsBytes = uint64_t{4} << 30;
 constexpr int kLengthsDepth = 4;
-constexpr size_t kMaxLists = 4;
+constexpr size_t kMaxLists = 32;
 
 constexpr std::array<std::pair<const char*, int64_t SampleSize::*>, 4> kKeptFigures{
     {{"tokens", &SampleSize::tokens},
@@ -81,6 +81,11 @@ ListLengths lengths_in(const nlohmann::json& entry, const std::filesystem::path&
     if (lengths.sizes.empty()) lengths.sizes.resize(found->size());
     if (found->size() != lengths.sizes.size()) refuse_lengths(file, "its lists are not equally long");
     for (size_t i = 0; i < found->size(); ++i) lengths.sizes[i].*member = figure((*found)[i]);
+  }
+  for (const SampleSize& one : lengths.sizes) {
+    const bool can_be = one.labels > 0 && one.labels < one.tokens && one.features < one.tokens &&
+                        (one.features > 0) == (one.pictures > 0);
+    if (!can_be) refuse_lengths(file, "a sample in it has lengths that none can have");
   }
   if (!entry.contains("cut")) refuse_lengths(file, "\"cut\" is missing");
   lengths.cut = figure(entry.at("cut"));

@@ -22,8 +22,8 @@ struct Kind {
 constexpr std::string_view kTower = "model.vision_tower.vision_tower.vision_model.";
 constexpr std::string_view kHead = "lm_head.weight";
 
-const std::array<Kind, 5>& kinds() {
-  static const std::array<Kind, 5> all{
+const std::array<Kind, 6>& kinds() {
+  static const std::array<Kind, 6> all{
       {{"LLaVA",
         {{kTower, kTower},
          {"model.mm_projector.", "model.mm_projector."},
@@ -47,6 +47,10 @@ const std::array<Kind, 5>& kinds() {
         {{"base_model.model.model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
          {"base_model.model.model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
          {"base_model.model.model.language_model.", "model."}}},
+       {"peft around transformers' model before 4.52",
+        {{"base_model.model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
+         {"base_model.model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
+         {"base_model.model.language_model.model.", "model."}}},
        {"peft around LLaVA's own model",
         {{"base_model.model.model.mm_projector.", "model.mm_projector."},
          {"base_model.model.model.layers.", "model.layers."}}}}};

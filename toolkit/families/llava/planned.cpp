@@ -165,6 +165,7 @@ void measure_dialogues(RunConfig& config) {
   const auto training = sizes_in(config, data.conversations);
   if (!training || config.data.validation >= std::ssize(*training)) return;  // the run refuses it
   Lengths lengths{.steps = config.train.steps, .epochs = config.train.epochs};
+  config.data.samples = std::ssize(*training);  // no batch is larger
   if (!data.held_out.empty()) {
     const auto held_out = sizes_in(config, data.held_out);
     if (!held_out) return;

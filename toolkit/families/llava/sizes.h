@@ -14,6 +14,7 @@ struct SampleSize {
   int64_t pictures = 0;  // M of it
   int64_t features = 0;  // of the pictures' tokens those that are left, K of it
   int64_t labels = 0;    // rows that carry one, L of it
+  friend bool operator==(const SampleSize&, const SampleSize&) = default;
 };
 
 /// What all of them have together; `tokens` are the longest's, which a batch is filled up to.

@@ -58,6 +58,14 @@ TEST_CASE("a token's bytes in a decoder layer are planned as the law says, in ea
       {true,
        {"train.parts=[\"projector\",\"lora\"]", "llava.base=\"int8\"", "llava.lora.r=4"},
        "20h + 8f + 14r + 4·heads + 8 (frozen int8, adapters of r = 4)"},
+      {true,
+       {"train.parts=[\"projector\",\"lora\"]", "llava.base=\"nf4\"", "llava.lora.r=4",
+        "llava.lora.dropout=0.1"},
+       "20h + 8f + 14r + 4·heads + 8 (frozen nf4, adapters of r = 4)"},
+      {true, {"train.parts=[\"projector\"]", "memory.split=4"}, "16h + 6f + 4·heads + 8 (frozen bf16)"},
+      {true,
+       {"train.parts=[\"projector\"]", "policies.checkpoint.keep=\"offload\""},
+       "16h + 6f + 4·heads + 8 (frozen bf16)"},
   }));
   const c10::Device device = GENERATE(kCpu, kCuda);
   CAPTURE(regime.law, device);
@@ -66,11 +74,22 @@ TEST_CASE("a token's bytes in a decoder layer are planned as the law says, in ea
   const TokenNote& law = law_of(costs);
   CHECK_THAT(law.text, Catch::StartsWith("law " + regime.law + ": "));
   const TokenCost& layers = layers_of(costs);
-  CHECK(layers.count == 2);
+  const policies::SegmentKeeps& keep = loaded.config.policies.checkpoint.keep;
+  CHECK(layers.count == (keep.offloads_all() ? 1 : 2));  // the last layer waits nowhere
   CHECK(layers.kept == static_cast<double>(*law.bytes));
+  CHECK_THAT(per_token_text(costs), !Catch::Contains("the plan differs from it"));
+  CHECK(layers.checkpointed >= 0);
   CHECK(layers.checkpointed < layers.kept / 4);
-  CHECK(layers.checkpointed > 0);
-  CHECK(layers.recomputed_flops > 0);
+  if (!keep.offloads_all()) {
+    CHECK(layers.checkpointed > 0);
+    CHECK(layers.recomputed_flops > 0);
+  }
+}
+
+TEST_CASE("no law is told where attention stores its weights") {
+  const LoadedConfig loaded = tiny({"train.parts=[\"projector\"]", "policies.attention.enabled=false"});
+  const PerToken costs = per_token(make_plan(loaded, kCpu), kCpu);
+  CHECK(costs.notes.front().modules == "lm_head");
 }
 
 TEST_CASE("what a table a token says of a frozen tower, of the logits, and as JSON") {

@@ -33,6 +33,10 @@ Gradients gradients_of(const LoadedConfig& loaded, const RunData& data) {
     if (name.ends_with("lora_B.weight")) at::Tensor(parameter).normal_(0, 0.1, drawn);
   }
   trainer.accumulate_gradients();
+  const std::vector<int64_t> read = trainer.samples_of({1, 0, loaded.config.data.batch});
+  const bool has_picture = std::any_of(read.begin(), read.end(), [&](int64_t sample) {
+    return data.split.training->length(sample).value() > 0;
+  });
   Gradients gradients;
   const std::vector<std::string> unused = trainer.model().unused();
   for (const auto& [name, parameter] : trainer.model().parameters()) {
@@ -40,13 +44,17 @@ Gradients gradients_of(const LoadedConfig& loaded, const RunData& data) {
     const bool is_due = parameter.requires_grad() && !is_unused;
     CAPTURE(name);
     CHECK(parameter.grad().defined() == is_due);
-    if (is_due) gradients[name] = parameter.grad().clone();
+    if (!is_due) continue;
+    gradients[name] = parameter.grad().clone();
+    // What a key's bias adds is the same to all scores of a query, which the softmax takes out.
+    const bool is_seen =
+        has_picture || !(name.starts_with("model.vision_tower") || name.starts_with("model.mm_"));
+    if (is_seen && !name.ends_with("k_proj.bias")) CHECK(parameter.grad().abs().max().item<float>() > 0);
   }
   return gradients;
 }
 
-// What changes no bit, as it would be without: recomputing, offloading, the ledger, averages, parts of a
-// micro-batch of one sample each.
+// What changes no bit, as it would be without: recomputing, offloading, the ledger, averages.
 Settings plain(const Settings& settings) {
   Settings without;
   for (const std::string& one : settings) {

@@ -379,26 +379,53 @@ TEST_CASE("a plan knows the largest micro-batch of the whole run, and its step w
 
 TEST_CASE("grouped dialogues are as long as their like, those without a picture among themselves") {
   const test::DialogueFolder folder;
-  const auto padded = [&](const char* order) {
+  int64_t mixed = 0;
+  const auto padded = [&](DataOrder order) {
     const Run run(folder, {"data.batch=2"});
     LoaderOptions options;
     options.batch = 2;
-    options.grouped = std::string(order) == "grouped";
+    options.grouped = order == DataOrder::grouped;
     Loader loader(run.data.split.training, options);
     int64_t tokens = 0;
-    for (int i = 0; i < 6; ++i) tokens += loader.next().tensors.front().numel();
+    mixed = 0;
+    for (int i = 0; i < 6; ++i) {
+      const Batch batch = loader.next();
+      tokens += batch.tensors.front().numel();
+      const std::vector<SampleSize>& sizes = dynamic_cast<const Layout&>(*batch.layout).sizes();
+      mixed += (sizes[0].pictures > 0) != (sizes[1].pictures > 0) ? 1 : 0;
+    }
     return tokens;
   };
-  CHECK(padded("grouped") < padded("shuffled"));
-  CHECK_THAT(test::error_text<ConfigError>([&] {
-               const LoadedConfig written = folder.config({"data.order=grouped", "train.accumulate=2"});
-               Run run(folder, {"data.order=grouped", "train.accumulate=2"});
-               run.trainer.step();
-               Run other(folder, {"data.order=grouped", "train.accumulate=4"});
-               other.trainer.restore(run.trainer.state());
-             }),
-             Catch::Equals("data.order = \"grouped\": which samples share a batch follows from data.batch / "
-                           "train.accumulate, which was 2 and is 1 now, within an epoch; set it as it was"));
+  const int64_t shuffled = padded(DataOrder::shuffled);
+  CHECK(mixed > 1);
+  CHECK(padded(DataOrder::grouped) < shuffled);
+  CHECK(mixed <= 1);
+}
+
+TEST_CASE(
+    "a run reads its samples in the order of data.order, and goes on with the micro-batch that it had") {
+  const test::DialogueFolder folder;
+  const auto first_of = [&](const Overrides& overrides) {
+    const Run run(folder, overrides);
+    return run.trainer.samples_of({.step = 1, .first_sample = 0, .samples = 12});
+  };
+  std::vector<int64_t> lengths;
+  const Run run(folder);
+  for (int64_t i = 0; i < 12; ++i) lengths.push_back(run.data.split.training->length(i).value());
+  const uint64_t seed = stream_seed(run.loaded.config.train.seed, "data");
+  const auto as_read = [](const std::vector<uint32_t>& order) {
+    return std::vector<int64_t>(order.begin(), order.end());
+  };
+  CHECK(first_of({"data.batch=4", "data.order=shuffled"}) == as_read(epoch_order(seed, 0, 12)));
+  CHECK(first_of({"data.batch=4", "data.order=grouped"}) == as_read(grouped_order(seed, 0, lengths, 4)));
+  CHECK(test::error_text<ConfigError>([&] {
+          Run before(folder, {"data.order=grouped", "train.accumulate=2"});
+          before.trainer.step();
+          Run after(folder, {"data.order=grouped", "train.accumulate=4"});
+          after.trainer.restore(before.trainer.state());
+        }) ==
+        "data.order = \"grouped\": which samples share a batch follows from data.batch / "
+        "train.accumulate, which was 2 and is 1 now, within an epoch; set it as it was");
 }
 
 TEST_CASE("lengths of dialogues are kept in a file, which stands for them until something else is read") {
@@ -424,32 +451,45 @@ TEST_CASE("lengths of dialogues are kept in a file, which stands for them until 
   std::string text = files.read(file);
   const std::string labels = "\"labels\":[" + std::to_string(first->sizes()[0].labels);
   REQUIRE(text.find(labels) != text.npos);
-  text.replace(text.find(labels), labels.size(), "\"labels\":[77");
+  const int64_t forged = first->sizes()[0].labels + 1;
+  text.replace(text.find(labels), labels.size(), "\"labels\":[" + std::to_string(forged));
   write_file_atomically(files, file, text);
-  CHECK(sizes_with({}, looked_at)->sizes()[0].labels == 77);
+  const auto known = sizes_with({}, looked_at);
+  CHECK(looked_at == 0);  // no text was tokenized for them
+  CHECK(known->sizes()[0].labels == forged);
+  CHECK_THAT(
+      test::error_text<DataError>([&] {
+        const Batch batch = batch_for(*known, {0}, false);
+        known->read(0, 0, batch, 0);
+      }),
+      Catch::EndsWith("list.json: sample 0 has other lengths than " + file + " says; remove that file"));
   // Other options, another tokenizer, other texts: measured, and kept beside it.
   const auto shorter = sizes_with({"llava.data.max_length=69"}, looked_at);
-  CHECK(shorter->sizes()[0].labels != 77);
+  CHECK(shorter->sizes()[0].labels != forged);
   CHECK(shorter->lengths().cut > 0);
   CHECK(sizes_with({"llava.data.max_length=69"}, looked_at)->lengths().cut == shorter->lengths().cut);
-  CHECK(sizes_with({}, looked_at)->sizes()[0].labels == 77);
+  CHECK(sizes_with({}, looked_at)->sizes()[0].labels == forged);
   // A plan needs no more than this file.
   LoadedConfig planned = config();
   std::filesystem::rename(folder.path("list.json"), folder.path("away.json"));
   measure_dialogues(planned.config);
   REQUIRE(options_of(planned.config).lengths.of);
-  CHECK(options_of(planned.config).lengths.of->training[0].labels == 77);
+  CHECK(options_of(planned.config).lengths.of->training[0].labels == forged);
   std::filesystem::rename(folder.path("away.json"), folder.path("list.json"));
   auto list = folder.some();
   list[0]["conversations"][1]["value"] = "ein Hemd und ein Mantel";
   folder.write("list.json", list);
-  CHECK(sizes_with({}, looked_at)->sizes()[0].labels != 77);
+  CHECK(sizes_with({}, looked_at)->sizes()[0].labels != forged);
 
+  std::string impossible = files.read(file);  // of 12 samples, the newest list first
+  const size_t tokens = impossible.find("\"tokens\":[") + std::string("\"tokens\":[").size();
+  impossible.replace(tokens, impossible.find(',', tokens) - tokens, "2");
   for (const auto& [damaged, why] : std::vector<std::pair<std::string, std::string>>{
            {"no JSON", "is not JSON"},
            {"[]", "no file of lengths"},
            {R"({"version":2,"lists":[]})", "of another version"},
-           {R"({"version":1,"lists":[3]})", "a list in it is no object"}}) {
+           {R"({"version":1,"lists":[3]})", "a list in it is no object"},
+           {impossible, "a sample in it has lengths that none can have"}}) {
     write_file_atomically(files, file, damaged);
     CHECK_THAT(test::error_text<DataError>([&] { sizes_with({}, looked_at); }),
                Catch::Contains(why) && Catch::EndsWith("llava.data.lengths names a file that a start "
@@ -481,6 +521,9 @@ TEST_CASE("configurations of no run of a LLaVA are refused with the key and what
   CHECK_THAT(config_refusal(folder, {"llava.template.end_token=false"}),
              Catch::EndsWith("llava.template.end_token = false and no llava.template.answer_end: no answer "
                              "would end; set one of them"));
+  CHECK_THAT(
+      config_refusal(folder, {"llava.template.question_end=\"\"", "llava.template.answer_begin=\"\""}),
+      Catch::EndsWith("are both empty: question and answer would run into each other; set one of them"));
   CHECK_THAT(config_refusal(folder, {"llava.data.style=plain", "llava.template.question_begin=\"Q: \""}),
              Catch::Contains("llava.template.question_begin") && Catch::Contains("llava.data.style"));
   const auto data_refusal = [&](const Overrides& overrides) {

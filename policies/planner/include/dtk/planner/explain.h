@@ -42,7 +42,7 @@ struct HeldAgain {
   std::string path;  // module
 };
 
-/// The largest storage of a parameter, and the temporaries of that size.
+/// The largest storage of a parameter that is not frozen, and the temporaries of that size.
 struct LargestParameter {
   std::string name;  // as policies::name_parameter() was told; else its owner's label
   int64_t bytes = 0;

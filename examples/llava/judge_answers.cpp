@@ -45,8 +45,7 @@ std::string asked_in(const Json& dialogue) {
   return question.substr(question.find('\n') + 1);  // behind <image>
 }
 
-// Twelve pictures, where there are kinds each with a question of another one than the one before it: the page
-// opens anywhere.
+// Twelve pictures, the first that are asked about in each kind by turns; the page opens anywhere.
 std::string page_of(const Json& truth, const Json& answers, const std::filesystem::path& folder) {
   constexpr size_t count = 12;
   std::string page =
@@ -56,11 +55,12 @@ std::string page_of(const Json& truth, const Json& answers, const std::filesyste
       ".right{color:#0a6b2d}.wrong{color:#b00020}</style>\n";
   std::set<std::string> shown, kinds;
   for (const Json& one : truth) kinds.insert(one.value("kind", ""));
-  std::string before;
+  std::string due = kinds.empty() ? "" : *kinds.begin();
   for (size_t i = 0, shows = 0; i < truth.size() && shows < count; ++i) {
     const std::string picture = truth[i].value("image", ""), kind = truth[i].value("kind", "");
-    if (picture.empty() || (kinds.size() > 1 && kind == before) || !shown.insert(picture).second) continue;
-    before = kind;
+    if (picture.empty() || kind != due || !shown.insert(picture).second) continue;
+    const auto next = kinds.upper_bound(due);
+    due = next == kinds.end() ? *kinds.begin() : *next;
     ++shows;
     const std::string bytes = dtk::posix_file_system().read(folder / picture, uint64_t{1} << 24);
     const std::string wanted = truth[i].at("conversations").back().at("value"),

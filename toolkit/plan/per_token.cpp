@@ -84,6 +84,7 @@ Pair observe_both(const Plan& plan, const std::array<SizedJob, 2>& jobs, c10::De
     LoadedConfig loaded = plan.loaded;
     loaded.config = job.config;
     policies::policy_kind("checkpoint").switch_to(loaded.config.policies, device, checkpoint);
+    loaded.config.memory.split = 1;  // the tokens of both jobs are those of a whole micro-batch
     // Else a tensor may wait in host memory in one of the two, and not in the other.
     loaded.config.policies.checkpoint.offload_min_bytes = {0};
     return planner::observe(device, [&] { return plan_run(loaded, device, options).memory; });

@@ -36,9 +36,7 @@ SizedJob ModelFamily::of_size(const RunConfig& config, int64_t tokens) const {
 
 std::array<SizedJob, 2> ModelFamily::two_sizes(const RunConfig& config) const {
   const int64_t tokens = facts(config).tokens;
-  RunConfig whole = config;
-  whole.memory.split = 1;
-  return {of_size(whole, tokens), of_size(whole, 2 * tokens)};
+  return {of_size(config, tokens), of_size(config, 2 * tokens)};
 }
 
 double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_step) const {

@@ -109,8 +109,8 @@ class ModelFamily : public ConfiguredFamily {
   /// The job with about `tokens` in a micro-batch: by default of as many samples as have so many, at least
   /// one; what the data would say of them is left aside.
   virtual SizedJob of_size(const RunConfig& config, int64_t tokens) const;
-  /// The job with few tokens in a micro-batch, all at once, and with more, which tell together what one costs.
-  /// By default of one sample and of two.
+  /// The job with few tokens in a micro-batch, and with more, which tell together what one costs. By default
+  /// of one sample and of two.
   virtual std::array<SizedJob, 2> two_sizes(const RunConfig& config) const;
   virtual std::vector<Claim> claims() const { return {}; }
   virtual std::vector<TokenNote> token_notes(const RunConfig& /*config*/, c10::Device /*device*/) const {

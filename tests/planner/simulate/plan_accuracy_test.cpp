@@ -85,21 +85,12 @@ void check_folding(const LoadedConfig& loaded, const std::vector<std::string>& f
 
 TEST_CASE("plans of random jobs are exact to the byte") {
   constexpr uint64_t kCases = 20;
+  const std::string family = GENERATE("dit", "llava");
   const uint64_t seed = seed_of_today();
   WARN("seed " << seed);
   for (uint64_t index = 0; index < kCases; ++index) {
-    INFO("benchmarks/plans/plan_accuracy --seed " << seed << " --case " << index);
-    check_exact(bench::plan_case(seed, index));
-  }
-}
-
-TEST_CASE("plans of random jobs of a LLaVA are exact to the byte") {
-  constexpr uint64_t kCases = 20;
-  const uint64_t seed = seed_of_today();
-  WARN("seed " << seed);
-  for (uint64_t index = 0; index < kCases; ++index) {
-    INFO("benchmarks/plans/plan_accuracy --family llava --seed " << seed << " --case " << index);
-    check_exact(bench::llava_case(seed, index));
+    INFO("benchmarks/plans/plan_accuracy --family " << family << " --seed " << seed << " --case " << index);
+    check_exact(family == "dit" ? bench::plan_case(seed, index) : bench::llava_case(seed, index));
   }
 }
 

@@ -62,8 +62,7 @@ class Family final : public Configuration {
   // Pictures of twice the width have four times the tokens.
   std::array<SizedJob, 2> two_sizes(const RunConfig& config) const override {
     const int64_t samples = config.data.batch / config.train.accumulate;
-    SizedJob few = ModelFamily::of_size(config, samples * facts(config).tokens);
-    few.config.memory.split = 1;
+    const SizedJob few = ModelFamily::of_size(config, samples * facts(config).tokens);
     SizedJob many = few;
     options_of(many.config).model.image_size *= 2;
     many.tokens = samples * facts(many.config).tokens;

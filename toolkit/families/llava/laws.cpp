@@ -1,5 +1,7 @@
 #include "toolkit/families/llava/laws.h"
 
+#include <dtk/policies/policy_kind.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -19,17 +21,12 @@ struct Law {
   const char* formula;
 };
 
-bool autocasts(const RunConfig& config, c10::Device device) {
-  const policies::PrecisionOptions& precision = config.policies.precision;
-  if (precision.enabled == policies::Enabled::off) return false;
-  return !device.is_cpu() || precision.cpu == policies::CpuPrecision::bf16;
-}
-
 // Those that the family's tests count, to the byte. Attention whose weights are stored keeps more, by the
 // square of the tokens.
-std::optional<Law> law_of(const models::LlavaOptions& model, const policies::PolicyOptions& policies,
-                          bool autocast) {
-  if (policies.attention.enabled == policies::Enabled::off) return std::nullopt;
+std::optional<Law> law_of(const models::LlavaOptions& model, const policies::PolicyOptions& options,
+                          c10::Device device) {
+  if (!policies::policy_kind("attention").is_on(options, device)) return std::nullopt;
+  const bool autocast = policies::policy_kind("precision").is_on(options, device);
   const models::LlavaTrained& trained = model.trained;
   const bool is_fp32 = model.base == models::LlavaBase::fp32;
   if (trained.text && trained.lora) return std::nullopt;
@@ -90,16 +87,13 @@ std::array<SizedJob, 2> two_lengths(const RunConfig& config) {
                 length = options_of(config).data.max_length;
   const bool has_room = length / 2 > options_of(config).model.image_tokens() + 1;
   const int64_t few = samples * (has_room ? length / 2 : length);
-  RunConfig whole = config;
-  whole.memory.split = 1;
-  return {of_length(whole, few), of_length(whole, 2 * few)};
+  return {of_length(config, few), of_length(config, 2 * few)};
 }
 
 std::vector<TokenNote> token_notes(const RunConfig& config, c10::Device device) {
   const models::LlavaOptions model = models::resolved(model_options(config));
   std::vector<TokenNote> notes;
-  if (const auto law = law_of(model, config.policies, autocasts(config, device)))
-    notes.push_back(layers_note(model, *law));
+  if (const auto law = law_of(model, config.policies, device)) notes.push_back(layers_note(model, *law));
   notes.push_back(logits_note(config, model));
   return notes;
 }

@@ -1,6 +1,7 @@
 #include "toolkit/families/llava/packed_files.h"
 
 #include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
 
 #include <map>
 #include <set>
@@ -20,14 +21,8 @@ using Parts = std::map<std::string, StoredTensor>;  // by the end of the name
 
 constexpr std::string_view kWeight = ".weight", kState = ".quant_state.bitsandbytes__", kScales = ".SCB",
                            kFormat = ".weight_format";
-constexpr const char* kOffset = ".nested_offset";  // in the JSON of a file
-constexpr int64_t kBlockOfCodes = 64, kBlockOfMagnitudes = 256;
-
-int64_t count_of(const StoredTensor& tensor) {
-  int64_t count = 1;
-  for (const int64_t size : tensor.shape) count *= size;
-  return count;
-}
+constexpr const char* kOffset = ".nested_offset";                // in the JSON of a file
+constexpr int64_t kBlockOfCodes = 64, kBlockOfMagnitudes = 256;  // that a file has to name
 
 at::Tensor read_as(const StoredTensor& tensor, at::ScalarType type) {
   return tensor.read().to(type).reshape({-1});
@@ -60,19 +55,18 @@ class Group {
     if (state == nullptr) fail("has \".absmax\" beside it and no state of nf4");
     const nlohmann::json json = state_in(*state);
     const auto [out, in] = shape_in(json);
-    const int64_t blocks = (out * in + kBlockOfCodes - 1) / kBlockOfCodes;
-    check_sizes("codes", codes_, at::kByte, (out * in + 1) / 2);
+    const bool nested = json.contains("nested_offset");
+    const PackedWeight like = models::empty_packed(Packing::nf4, out, in, nested, at::kMeta);
+    check_sizes("codes", codes_, at::kByte, like.codes.numel());
     check_values(beside, ".quant_map", models::nf4_values());
     Parts parts{{"", codes_}};
-    const bool nested = json.contains("nested_offset");
-    check_sizes(".absmax", at_end(beside, ".absmax"), nested ? at::kByte : at::kFloat, blocks);
+    check_sizes(".absmax", at_end(beside, ".absmax"), like.absmax.scalar_type(), like.absmax.numel());
     parts.emplace(".absmax", at_end(beside, ".absmax"));
     if (nested) {
       if (!json.at("nested_offset").is_number()) fail("has an offset that is no number");
       expect(json, "nested_blocksize", kBlockOfMagnitudes);
       check_values(beside, ".nested_quant_map", models::nested_values());
-      check_sizes(".nested_absmax", at_end(beside, ".nested_absmax"), at::kFloat,
-                  (blocks + kBlockOfMagnitudes - 1) / kBlockOfMagnitudes);
+      check_sizes(".nested_absmax", at_end(beside, ".nested_absmax"), at::kFloat, like.nested_absmax.numel());
       parts.emplace(".nested_absmax", at_end(beside, ".nested_absmax"));
       const auto offset = static_cast<float>(json.at("nested_offset").get<double>());
       parts.emplace(kOffset,
@@ -106,7 +100,8 @@ class Group {
   nlohmann::json state_in(const StoredTensor& state) const {
     constexpr int64_t max_bytes = 4096;
     constexpr int max_depth = 3;
-    if (state.type != at::kByte || count_of(state) > max_bytes) fail("has a state that is no text");
+    if (state.type != at::kByte || c10::multiply_integers(state.shape) > max_bytes)
+      fail("has a state that is no text");
     const at::Tensor bytes = state.read().contiguous();
     const std::string text(reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()), bytes.nbytes());
     nlohmann::json json;
@@ -139,8 +134,8 @@ class Group {
 
   void check_sizes(const char* what, const StoredTensor& tensor, std::optional<at::ScalarType> type,
                    int64_t count) const {
-    const bool fits =
-        count_of(tensor) == count && (type ? tensor.type == *type : at::isFloatingType(tensor.type));
+    const bool fits = c10::multiply_integers(tensor.shape) == count &&
+                      (type ? tensor.type == *type : at::isFloatingType(tensor.type));
     if (!fits) fail(fmt::format("has {} of another type, or not {} of them", what, count));
   }
 

@@ -34,9 +34,15 @@ struct Kind {
 Json list_in(const std::string& file) {
   constexpr uint64_t max_bytes = uint64_t{1} << 30;
   constexpr int max_depth = 8;
-  Json list = dtk::parse_strict_json(dtk::posix_file_system().read(file, max_bytes), file, max_depth);
-  if (!list.is_array() || list.empty()) throw dtk::DataError(file + ": no list");
-  return list;
+  const char* const advice = "; name a list that draw-dialogues or dit-sample --ask has written";
+  if (!dtk::posix_file_system().exists(file)) throw dtk::DataError(file + ": there is no such file" + advice);
+  try {
+    Json list = dtk::parse_strict_json(dtk::posix_file_system().read(file, max_bytes), file, max_depth);
+    if (list.is_array() && !list.empty()) return list;
+  } catch (const dtk::FileError& error) {
+    throw dtk::DataError(error.what() + std::string(advice));
+  }
+  throw dtk::DataError(file + ": no list" + advice);
 }
 
 std::string asked_in(const Json& dialogue) {
@@ -139,5 +145,12 @@ void run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ::examples::exit_code_of("judge-answers", [&] { run(argc, argv); });
+  return ::examples::exit_code_of("judge-answers", [&] {
+    try {
+      run(argc, argv);
+    } catch (const Json::exception& error) {
+      throw dtk::DataError("--truth or --answers is not as draw-dialogues and dit-sample --ask write it: " +
+                           std::string(error.what()));
+    }
+  });
 }

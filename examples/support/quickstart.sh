@@ -8,20 +8,23 @@ usage_error() {
   exit 2
 }
 
-# Sets seconds and out as the arguments say.
+# Sets seconds, seed and out as the arguments say.
 read_options() {
   out=
+  seed=0
   while [[ $# -gt 0 ]]; do
     case $1 in
       --help | -h) usage; exit 0 ;;
-      --seconds | --out) [[ $# -ge 2 ]] || usage_error "$1 needs a value" ;;&
+      --seconds | --seed | --out) [[ $# -ge 2 ]] || usage_error "$1 needs a value" ;;&
       --seconds) seconds=$2; shift 2 ;;
+      --seed) seed=$2; shift 2 ;;
       --out) out=$2; shift 2 ;;
       *) usage_error "unknown argument: $1" ;;
     esac
   done
   [[ $seconds =~ ^[0-9]+([.][0-9]+)?$ && $seconds =~ [1-9] ]] ||
     usage_error "--seconds $seconds: give seconds above 0 in digits, such as 300"
+  [[ $seed =~ ^(0|[1-9][0-9]{0,8})$ ]] || usage_error "--seed $seed: give a whole number of up to nine digits"
   [[ -z $out ]] || check_out "$out"
 }
 

@@ -63,7 +63,11 @@ at::Tensor dropped_linear(const at::Tensor& x, const at::Tensor& weight, double 
 }
 
 at::Tensor Llava::product(const LlavaProjection& matrix, const at::Tensor& x, bool training) const {
-  at::Tensor y = matrix.packed ? packed_linear(x, *matrix.packed) : at::linear(x, matrix.weight);
+  const auto weighed = [&] {
+    if (matrix.packed) return packed_linear(x, *matrix.packed);
+    return matrix.weight.requires_grad() ? at::linear(x, matrix.weight) : frozen_linear(x, matrix.weight);
+  };
+  at::Tensor y = weighed();
   if (!matrix.down.defined()) return y;
   const LlavaLora& lora = options_.lora;
   // Adapters are fp32; where autocast does not choose for the product, they choose.

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/llava.h>
 
@@ -167,8 +168,10 @@ struct Llava::Builder {
       model.layers_.push_back(std::move(layer));
       model.paths_.push_back(path);
     }
+    trained = model.options_.trained.text || model.options_.trained.norm;
     model.norm_ = constant("model.norm.weight", {hidden}, 1.0);
     model.paths_.emplace_back("model.norm");
+    trained = model.options_.trained.text || model.options_.trained.head;
     model.head_ = normal("lm_head.weight", {*sizes.vocabulary, hidden});
     model.paths_.emplace_back("lm_head");
   }
@@ -231,8 +234,15 @@ at::Tensor Llava::hidden(LlavaBatch& batch, bool training) const {
   x = decoded(std::move(x), nullptr, training);
   x = x.flatten(0, 1);
   x = x.index_select(0, batch.label_rows);
-  const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
-  return run("model.norm", norm, pack(std::move(x)));
+  return run(
+      "model.norm", [this](Tensors&& in) { return pack(normed(in[0])); }, pack(std::move(x)));
+}
+
+// A head, or a norm, that is trained in fp32 may stand beside others in 16 bits: where autocast does not
+// choose for the product, the head does.
+at::Tensor Llava::normed(const at::Tensor& x) const {
+  const at::Tensor y = rms_norm(x, norm_, options_.text.norm_eps);
+  return at::autocast::is_autocast_enabled(x.device().type()) ? y : y.to(head_.scalar_type());
 }
 
 at::Tensor Llava::loss(LlavaBatch batch, bool training) const {
@@ -271,8 +281,8 @@ std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
     }
     x = decoded(std::move(x), &cache, /*training=*/false);
     x = x.narrow(1, x.size(1) - 1, 1).flatten(0, 1);
-    const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
-    x = run("model.norm", norm, pack(std::move(x)));
+    x = run(
+        "model.norm", [this](Tensors&& in) { return pack(normed(in[0])); }, pack(std::move(x)));
     x = run(
         "lm_head", [this](Tensors&& in) { return pack(at::linear(in[0], head_)); }, pack(std::move(x)));
     tokens.select(1, i).copy_(x.argmax(1));

@@ -23,6 +23,7 @@ class Quickstart(StubTreeTest):
             (["--seconds", "0"], "--seconds 0: give seconds above 0 in digits, such as 300"),
             (["--seconds", "-1"], "--seconds -1: give seconds above 0 in digits, such as 300"),
             (["--seconds", "1m"], "--seconds 1m: give seconds above 0 in digits, such as 300"),
+            (["--seed", "07"], "--seed 07: give a whole number of up to nine digits"),
         ):
             result = self.quickstart(*arguments)
             self.assertEqual(result.returncode, 2)
@@ -56,7 +57,8 @@ class Quickstart(StubTreeTest):
             out = f"TREE/runs/quickstart-{number}"
             self.assertEqual(
                 self.arguments(),
-                "[--verbose][--config][TREE/configs/base.toml][--set][train.seconds=300]" f"[--set][train.out={out}]",
+                "[--verbose][--config][TREE/configs/base.toml][--set][train.seconds=300]"
+                f"[--set][train.seed=0][--set][train.out={out}]",
             )
             self.assertEqual(
                 result.stdout.replace(str(self.tree), "TREE").split("\n")[-3:-1],
@@ -66,9 +68,10 @@ class Quickstart(StubTreeTest):
         self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample dit-export"))
         self.assertEqual(self.called("cmake"), [], "the second time nothing is configured")
 
-    def test_seconds_and_out(self):
-        self.assertEqual(self.quickstart("--seconds", "2.5", "--out", "a b", cwd=self.top).returncode, 0)
-        self.assertIn(f"[train.seconds=2.5][--set][train.out={self.top}/a b]", self.arguments())
+    def test_seconds_seed_and_out(self):
+        given = ["--seconds", "2.5", "--seed", "7", "--out", "a b"]
+        self.assertEqual(self.quickstart(*given, cwd=self.top).returncode, 0)
+        self.assertIn(f"[train.seconds=2.5][--set][train.seed=7][--set][train.out={self.top}/a b]", self.arguments())
 
     def test_without_fashion_mnist_everything_says_synthetic(self):
         (self.data / "train-labels-idx1-ubyte.gz").unlink()
@@ -153,7 +156,7 @@ class PlannerQuickstart(StubTreeTest):
             self.assertEqual(
                 (self.top / "arguments").read_text().replace(str(self.tree), "TREE"),
                 "[--verbose][--config][TREE/configs/diffusion_planner_quickstart.toml][--set][train.seconds=9]"
-                f"[--set][train.out={out}][--set][data.frames={scenes}/train.json]"
+                f"[--set][train.seed=0][--set][train.out={out}][--set][data.frames={scenes}/train.json]"
                 f"[--set][data.held_out={scenes}/held_out.json]",
             )
             self.assertEqual(
@@ -253,7 +256,8 @@ class TestsRun(StubTreeTest):
 
 class Scripts(unittest.TestCase):
     def test_bash_reads_them(self):
-        examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/diffusion_planner/quickstart")
+        examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/diffusion_planner/quickstart",
+                    "examples/llava/quickstart")  # fmt: skip
         for path in ("cmake/setup.sh", "cmake/build.sh", *examples, "tests/run", "tests/versions", "tests/judge",
                      "tests/judging/train", ".ci/run"):  # fmt: skip
             subprocess.run(["bash", "-n", str(ROOT / path)], check=True, env=os.environ)

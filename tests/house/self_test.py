@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import family_names
 import file_sizes
 import hardened
 import include_arrows
@@ -157,6 +158,18 @@ class PlannerNames(TreeTest):
             self.assert_finds(
                 planner_names, "policies/planner/core/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
             )
+
+
+class FamilyNames(TreeTest):
+    def test_a_name_outside_of_the_families_folder(self):
+        self.write("toolkit/families/dit/family.cpp", 'const char* name = "dit";\n')
+        self.write("toolkit/programs/dit_plan.cpp", 'const char* program = "dit-plan";  // of a dit\n')
+        for library in ("policies/ema", "toolkit/train"):
+            for text in ('if (model == "dit") return;', "dit::Options options;", "#include <dtk/models/dit.h>"):
+                if library == "policies/ema" and text.startswith("#"):
+                    continue  # an arrow's offence
+                self.assert_finds(family_names, f"{library}/bad.cpp", f"{text}\n", "ask the family")
+        self.assert_finds(family_names, "policies/ema/bad.cpp", "bool lora = false;\n", "names lora")
 
 
 class Rooms(TreeTest):

@@ -219,18 +219,34 @@ class OwnModel(unittest.TestCase):
         self.assertIn("checkpoint on: recomputes 2 modules in 2 segments, from blocks.0 to blocks.1, which repeat\n", result.stdout)
 
 
+def planned_as_measured(program: Path) -> tuple[str, dict[str, dict[str, int]]]:
+    """What a program prints, and the peaks of its jobs by phase, which are those that it planned."""
+    result = run(program, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    print(result.stdout)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    peaks = {}
+    for part in re.split(r"^(?=\S)", result.stdout, flags=re.MULTILINE)[1:]:
+        rows = re.findall(r"^  (\w+): planned (-?\d+), measured (\d+)$", part, re.MULTILINE)
+        if not rows:
+            continue
+        assert [row[0] for row in rows] == ["backward", "build", "forward", "update"], rows
+        for phase, planned, measured in rows:
+            assert planned == measured, f"{phase} of: {part}"
+        peaks[part.split()[0]] = {phase: int(planned) for phase, planned, _ in rows}
+    return result.stdout, peaks
+
+
+class FrozenTower(unittest.TestCase):
+    def test_a_packed_tower_and_a_decoder_of_a_stranger_are_planned_to_the_byte(self):
+        printed, peaks = planned_as_measured(built(MODEL) / "frozen_tower")
+        self.assertLess(peaks["With"]["forward"], peaks["Without"]["forward"])
+        self.assertIn("checkpoint on: recomputes 3 modules in 3 segments, from decoder.0 to decoder.2", printed)
+        self.assertRegex(printed, r"Refused\n  .*tower\.0.*without a graph")
+
+
 class OwnPlan(unittest.TestCase):
     def test_a_model_and_a_policy_of_a_stranger_are_planned_to_the_byte(self):
-        result = run(built(PLAN) / "own_plan", env={**os.environ, "OMP_NUM_THREADS": "1"})
-        print(result.stdout)
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-        peaks = {}
-        for part in re.split(r"^(?=\S)", result.stdout, flags=re.MULTILINE)[1:]:
-            rows = re.findall(r"^  (\w+): planned (-?\d+), measured (\d+)$", part, re.MULTILINE)
-            self.assertEqual([row[0] for row in rows], ["backward", "build", "forward", "update"])
-            for phase, planned, measured in rows:
-                self.assertEqual(planned, measured, f"{phase} of: {part}")
-            peaks[part.split()[0]] = {phase: int(planned) for phase, planned, _ in rows}
+        _, peaks = planned_as_measured(built(PLAN) / "own_plan")
         # Each is a job of its own: the policy shows in what forward keeps.
         self.assertLess(peaks["With"]["forward"], peaks["Without"]["forward"])
 

@@ -1,8 +1,9 @@
 // llava_outputs MODEL TEXTS: tokens of each text of a JSON list by a SentencePiece model, as JSON.
-// llava_outputs CONFIG WEIGHTS INPUTS OUTPUTS: a LLaVA's logits, loss, gradients' norms and greedy
-// continuation, for llava_transformers_test.py. INPUTS: ids (N, T), pictures (M, 3, S, S), picture_rows,
-// label_rows, labels, prompts (N, P) of text alone.
+// llava_outputs CONFIG WEIGHTS INPUTS OUTPUTS [bf16]: a LLaVA's logits, loss, gradients' norms and greedy
+// continuation, under autocast with bf16, for llava_transformers_test.py. INPUTS: ids (N, T), pictures (M, 3,
+// S, S), picture_rows, label_rows, labels, prompts (N, P) of text alone.
 #include <ATen/ATen.h>
+#include <dtk/policies/guards.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdio>
@@ -19,7 +20,8 @@ namespace {
 
 using namespace dtk;
 
-int run(char** argv) {
+int run(char** argv, bool bf16) {
+  const policies::AutocastGuard autocast(at::kCPU, bf16, at::kBFloat16);
   FileSystem& files = posix_file_system();
   const LoadedConfig loaded = load_config(files, argv[1], {});
   const llava::TrainableLlava model(loaded.config, at::kCPU);
@@ -39,7 +41,7 @@ int run(char** argv) {
     if (parameter.grad().defined()) out.push_back({"grad." + name, parameter.grad()});
   }
   const at::NoGradGuard no_grad;
-  out.push_back({"logits", model.model().logits(batch())});
+  out.push_back({"logits", model.model().logits(batch()).to(at::kFloat)});
   models::LlavaBatch prompts;
   prompts.ids = in.at("prompts");
   prompts.pictures = at::empty({0, 3, in.at("pictures").size(2), in.at("pictures").size(3)});
@@ -64,9 +66,10 @@ int tokenize(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 && argc != 3) return 2;
+  const bool bf16 = argc == 6 && std::string(argv[5]) == "bf16";
+  if (argc != 5 && argc != 3 && !bf16) return 2;
   try {
-    return argc == 3 ? tokenize(argv) : run(argv);
+    return argc == 3 ? tokenize(argv) : run(argv, bf16);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "llava_outputs: %s\n", error.what());
     return 1;

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-OUTPUTS, DRAW, TRAIN, EXPORT, SAMPLE, JUDGE, TOKENIZER, PLAN = sys.argv[1:9]
+OUTPUTS, DRAW, TRAIN, EXPORT, SAMPLE, JUDGE, TOKENIZER, PLAN = (str(Path(one).resolve()) for one in sys.argv[1:9])
 IMAGE = 3  # the id of a picture's tokens; ours go where it stands
 
 CONFIG = """[train]
@@ -117,11 +117,11 @@ class LlavaTest(unittest.TestCase):
             "labels": following.flatten()[rows], "prompts": torch.randint(4, words, (2, 5)),
         }, ids, labels  # fmt: skip
 
-    def ours(self, model, weights, inputs, **more):
+    def ours(self, model, weights, inputs, *arguments, **more):
         (self.folder / "config.toml").write_text(config_text(model, **more))
         save_file(inputs, self.folder / "in.safetensors")
         command = [OUTPUTS, self.folder / "config.toml", weights, self.folder / "in.safetensors",
-                   self.folder / "out.safetensors"]  # fmt: skip
+                   self.folder / "out.safetensors", *arguments]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return load_file(self.folder / "out.safetensors")
@@ -156,6 +156,26 @@ class LlavaTest(unittest.TestCase):
                                             eos_token_id=None, pad_token_id=0)  # fmt: skip
                 self.assertTrue(torch.equal(ours["greedy"], greedy[:, 5:]))
 
+    def test_bf16_is_as_near_to_fp64_as_transformers_is(self):
+        """Under autocast, both against the same weights in double precision; of a model, twice its error at most."""
+        draw = random.Random(34)
+        for number in range(6):
+            with self.subTest(number=number):
+                model = random_model(draw)
+                inputs, ids, labels = self.inputs(model, draw)
+                save_file(saved(model), self.folder / "weights.safetensors")
+                ours = self.ours(model, self.folder / "weights.safetensors", inputs, "bf16")
+                call = {"input_ids": ids, "pixel_values": inputs["pictures"], "labels": labels}
+                with torch.no_grad():
+                    with torch.autocast("cpu", torch.bfloat16):
+                        theirs = model(**call)
+                    exact = model.double()(**call | {"pixel_values": inputs["pictures"].double()})
+                wanted = exact.logits.flatten(0, 1)[inputs["label_rows"]]
+                their_error = (theirs.logits.flatten(0, 1)[inputs["label_rows"]] - wanted).norm()
+                self.assertGreater(their_error, 1e-3 * wanted.norm())  # bf16 it is
+                self.assertLessEqual((ours["logits"] - wanted).norm(), 2 * their_error)
+                model.float()
+
     def test_tokens_are_those_of_sentencepiece(self):
         import sentencepiece
 
@@ -173,6 +193,23 @@ class LlavaTest(unittest.TestCase):
             theirs = sentencepiece.SentencePieceProcessor(model_file=str(model))
             for text, ids in zip(texts, json.loads(ours.stdout)):
                 self.assertEqual(ids, theirs.encode(text), text)
+
+    def test_tokenizer_and_judge_say_what_they_cannot_use(self):
+        def refused(code, *command):
+            done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+            return done.stderr
+
+        (self.folder / "texts.txt").write_text("a b\n" * 50)
+        (self.folder / "list.json").write_text('[{"id": 3}]')
+        (self.folder / "broken.json").write_text("[")
+        self.assertIn("none.txt: there is no such file", refused(4, TOKENIZER, "none.txt", "m.model", "300"))
+        self.assertIn("TOKENS 30o: allowed: a whole number from 260 on", refused(2, TOKENIZER, "texts.txt", "m.model", "30o"))
+        self.assertIn("does not exist; make it first", refused(2, TOKENIZER, "texts.txt", "none/m.model", "300"))
+        wrong = {"none.json": "none.json: there is no such file", "broken.json": "broken.json is not JSON",
+                 "list.json": "is not as draw-dialogues and dit-sample --ask write it"}  # fmt: skip
+        for name, words in wrong.items():
+            self.assertIn(words, refused(4, JUDGE, "--truth", name, "--answers", "list.json"))
 
     def dialogues(self):
         folder = self.folder / "dialogues"
@@ -265,7 +302,7 @@ batch = 8
         model = random_model(draw, vocabulary=300, image=14)
         save_file(saved(model), self.folder / "base.safetensors")
         more = f"init_from = '{self.folder}/base.safetensors'\nout = '{self.folder}/run'\n"
-        text = config_text(model, parts='["projector", "lora"]', more=more) + f"""
+        text = config_text(model, parts='["projector", "lora", "norm", "head"]', more=more) + f"""
 [llava.lora]
 r = 4
 alpha = 8
@@ -293,6 +330,8 @@ lr = 0.05
             theirs = adapted(input_ids=ids, pixel_values=inputs["pictures"]).logits.flatten(0, 1)[inputs["label_rows"]]
         merged = self.ours(model, self.folder / "merged.safetensors", inputs)["logits"]
         self.assertGreater((theirs - before).abs().max(), 0.1)  # the adapters do something
+        description = json.loads((self.folder / "adapter/adapter_config.json").read_text())
+        self.assertEqual(description["modules_to_save"], ["multi_modal_projector", "language_model.norm", "lm_head"])
         self.assertLessEqual((merged - theirs).abs().max(), 1e-5 * theirs.abs().max())
         self.answers(dialogues)
         # A run that begins with adapters, ours or those that peft has written, computes as peft does.

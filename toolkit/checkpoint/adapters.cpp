@@ -69,7 +69,8 @@ Weights open_beside(FileSystem& files, const WeightsRequest& request, const std:
     throw DataError(request.path_place + ": " + first_line(error.what()) + ", or remove " + shown(base) +
                     ", and name the weights in " + kAdapterConfig);
   }
-  return open_base(files, known, request.path_place + ": " + base.string(), request.within + 1);
+  return open_base(files, known, std::filesystem::absolute(request.path),
+                   request.path_place + ": " + base.string(), request.within + 1);
 }
 
 }  // namespace

@@ -34,6 +34,20 @@ BaseFile file_in(const nlohmann::json& json, const std::string& path) {
   return file;
 }
 
+// Lists and their files keep their places to each other.
+void find_in(FileSystem& files, const std::filesystem::path& folder, BaseWeights& base) {
+  const std::filesystem::path there = std::filesystem::path(base.path).parent_path();
+  const auto find = [&](std::string& path) {
+    if (files.exists(path)) return;
+    const std::filesystem::path of_list = std::filesystem::path(path).lexically_relative(there);
+    if (of_list.empty() || *of_list.begin() == "..") return;
+    const std::filesystem::path now = folder / of_list;
+    if (files.exists(now)) path = now.lexically_normal().string();
+  };
+  for (BaseFile& file : base.files) find(file.path);
+  find(base.path);
+}
+
 }  // namespace
 
 BaseWeights base_of(FileSystem& files, const Weights& weights) {
@@ -67,11 +81,18 @@ BaseWeights parse_base(std::string_view text, const std::string& path) {
   return base;
 }
 
-Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place, int within) {
+std::filesystem::path folder_for_base(const std::filesystem::path& checkpoint) {
+  return std::filesystem::absolute(checkpoint).lexically_normal().parent_path().parent_path();
+}
+
+Weights open_base(FileSystem& files, BaseWeights& base, const std::filesystem::path& folder,
+                  const std::string& place, int within) {
   const std::string begin = place + ": the frozen weights of this run are those of " + base.path + ", and ";
+  find_in(files, folder, base);
   for (const BaseFile& file : base.files) {
     if (!files.exists(file.path))
-      throw ConfigError(begin + file.path + " is not there; put it back where it was");
+      throw ConfigError(begin + file.path + " is not there; put it back where it was, or into " +
+                        shown(folder));
     const uint64_t bytes = files.size(file.path);
     if (bytes == file.bytes && sha256_of_file(files, file.path, bytes) == file.sha256) continue;
     throw ConfigError(begin + file.path +

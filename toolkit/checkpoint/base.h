@@ -1,5 +1,6 @@
 // The weights that a run does not train and does not write again: by which files they are known.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,12 @@ std::string base_text(const BaseWeights& base);
 /// Throws FileError that begins with `path`: not what base_text() writes.
 BaseWeights parse_base(std::string_view text, const std::string& path);
 
-/// Opens them again, once each file is seen to be what it was. `place`: a message begins with it; `within`: as
-/// WeightsRequest::within. Throws ConfigError for a file that is gone or another, and as open_weights().
-Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place, int within = 0);
+/// Opens them again, once each file is seen to be what it was. Those that are gone from their place are
+/// looked for in `folder`, and `base` says then where they are. `place`: a message begins with it; `within`:
+/// as WeightsRequest::within. Throws ConfigError for a file that is gone or another, and as open_weights().
+Weights open_base(FileSystem& files, BaseWeights& base, const std::filesystem::path& folder,
+                  const std::string& place, int within = 0);
+/// Where a checkpoint's are looked for besides: its run's folder, as older checkpoints are removed.
+std::filesystem::path folder_for_base(const std::filesystem::path& checkpoint);
 
 }  // namespace dtk

@@ -81,8 +81,9 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   if (ema) weights.files.push_back(checkpoint.folder() / averages_file);
   if (checkpoint.has(kBaseFile)) {
     const std::string place = (checkpoint.folder() / kBaseFile).string();
+    BaseWeights base = parse_base(checkpoint.text(kBaseFile), place);
     weights.base =
-        std::make_shared<Weights>(open_base(files, parse_base(checkpoint.text(kBaseFile), place), place));
+        std::make_shared<Weights>(open_base(files, base, folder_for_base(checkpoint.folder()), place));
     weights.files.insert(weights.files.end(), weights.base->files.begin(), weights.base->files.end());
   }
   const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;

@@ -104,15 +104,4 @@ void copy_weights(const Weights& weights, const models::NamedTensors& parameters
   }
 }
 
-std::vector<NamedTensor> in_order(const Weights& weights, const models::NamedTensors& parameters,
-                                  const std::function<at::Tensor(const std::string& name)>& missing) {
-  const ByName stored = by_name(weights);
-  std::vector<NamedTensor> tensors;
-  for (const auto& [name, parameter] : parameters) {
-    const auto found = stored.find(name);
-    tensors.push_back({name, found != stored.end() ? found->second->read().to(at::kFloat) : missing(name)});
-  }
-  return tensors;
-}
-
 }  // namespace dtk

@@ -36,9 +36,4 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters,
 /// Copies those weights that the parameters have, in the parameters' dtype and on their device.
 void copy_weights(const Weights& weights, const models::NamedTensors& parameters);
 
-/// The weights, read as fp32, in the order of the parameters; of those that the file leaves out,
-/// missing(name).
-std::vector<NamedTensor> in_order(const Weights& weights, const models::NamedTensors& parameters,
-                                  const std::function<at::Tensor(const std::string& name)>& missing);
-
 }  // namespace dtk

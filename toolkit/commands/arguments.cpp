@@ -222,6 +222,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
                      {"table", Option::flag},
                      {"explain", Option::flag},
                      {"claims", Option::flag},
+                     {"report", Option::value},
                      {"max-batch", Option::value},
                      {"json", Option::flag},
                      {"no-fold", Option::flag},
@@ -258,6 +259,9 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.table = given.has("table");
   arguments.explain = given.has("explain");
   arguments.claims = given.has("claims");
+  arguments.report = given.text("report");
+  if (given.has("report") && !arguments.claims)
+    fail_argument("--report", "is laid beside what others claim; add --claims, or leave it out");
   arguments.json = given.has("json");
   arguments.fold = !given.has("no-fold");
   return arguments;
@@ -294,6 +298,7 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
                      {"out", Option::value},
                      {"adapter", Option::value},
                      {"merge", Option::flag},
+                     {"pack", Option::value},
                      {"raw", Option::flag},
                      {"overwrite", Option::flag},
                      {"key", Option::value}},
@@ -305,9 +310,9 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
                   "write for example dit-export --checkpoint runs/mine --out mine.pt");
   }
   arguments.adapter = given.text("adapter");
-  arguments.merge = given.has("merge");
-  if (given.has("adapter") && (given.has("out") || arguments.merge))
-    fail_argument("--adapter", "is written alone; leave --out and --merge out");
+  arguments.changes = {.merge = given.has("merge"), .pack = given.text("pack")};
+  if (given.has("adapter") && (given.has("out") || arguments.changes.merge || given.has("pack")))
+    fail_argument("--adapter", "is written alone; leave --out, --merge and --pack out");
   if (!given.has("out") && !given.has("adapter"))
     fail_argument("--out FILE is missing", "write for example --out mine.safetensors");
   if (given.has("raw") && given.has("key"))
@@ -364,7 +369,7 @@ Instead of the plain report, one of:
   --table               all )" +
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
-  --claims              what others claim of policies, beside what is planned
+  --claims [--report R] what others claim, beside plans and the times of run R
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of
                         the device present, or a card: h100, rtx4090
 With any of them:
@@ -421,6 +426,7 @@ Usage: dit-export --checkpoint RUN|CHECKPOINT|FILE --out FILE [options]
   --out FILE            .safetensors, or .pt, which torch.load reads; a state
                         dict in float32 with the original's names
   --merge               adapters joined with the weights that they lie beside
+  --pack nf4|int8       matrices in few bits, as bitsandbytes packs them
   --adapter FOLDER      in the place of --out: adapters alone, as peft has them
   --overwrite           also where FILE is there already
   --raw                 the raw weights instead of the EMA's

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "toolkit/plan/calibration.h"
+#include "toolkit/train/export_changes.h"
 #include "toolkit/train/sample_arguments.h"
 
 namespace dtk {
@@ -43,6 +44,7 @@ struct PlanArguments {
   bool table = false;                // at most one of table, explain, claims and max_batch
   bool explain = false;
   bool claims = false;
+  std::string report;  // with claims: the folder of a run, or ""
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked
@@ -65,7 +67,7 @@ struct ExportArguments {
   bool raw = false;        // `key` was given as --raw
   std::string out;         // ends in .safetensors or .pt; "" with
   std::string adapter;     // a folder; "": not asked for
-  bool merge = false;      // adapters are joined with what they lie beside
+  ExportChanges changes;
   bool overwrite = false;  // where there is such a file
   bool help = false;       // nothing else was checked
   bool version = false;    // likewise

@@ -36,10 +36,8 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
       exported.adapter_base = base_text(base_of(files, *source.weights.base));
     return exported;
   }
-  exported.tensors = family.to_export(source.weights, source.config);
-  if (!arguments.merge) return exported;
-  exported.tensors = family.merged(std::move(exported.tensors), source.config);
-  if (const std::string lost = family.lost_by_merging(source.config); !lost.empty())
+  exported.tensors = family.to_export(source.weights, source.config, arguments.changes);
+  if (const std::string lost = family.lost_by_export(source.config, arguments.changes); !lost.empty())
     exported.conversion += (exported.conversion.empty() ? "" : "\n") + lost;
   return exported;
 }

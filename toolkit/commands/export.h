@@ -10,11 +10,10 @@
 namespace dtk {
 
 struct ExportedWeights {
-  std::string name;        // for messages: "the EMA weights of runs/mine/checkpoints/step-00001000"
-  std::string conversion;  // conversion_note(), and what joining adapters does not keep
-  std::vector<NamedTensor>
-      tensors;                      // float32 on the CPU, in the order and with the names of the original DiT
-  std::string adapter_config = {};  // with --adapter
+  std::string name;                  // for messages: "the EMA weights of runs/mine/checkpoints/step-00001000"
+  std::string conversion;            // conversion_note(), and what is lost on the way
+  std::vector<NamedTensor> tensors;  // on the CPU, as ModelFamily::to_export() says
+  std::string adapter_config = {};   // with --adapter
   std::string adapter_base =
       {};  // with it, base.json of what they lie beside; "": the run has none of a file
 };

@@ -157,8 +157,8 @@ void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
   check_budget(job, *found.largest);
 }
 
-void report_claims(const PlanJob& job) {
-  const std::vector<CheckedClaim> checked = check_claims(job.loaded, job.device, job.options);
+void report_claims(const PlanJob& job, const std::map<std::string, TimedPairs>& times) {
+  const std::vector<CheckedClaim> checked = check_claims(job.loaded, job.device, job.options, times);
   job.print(job.arguments.json ? claims_json(checked) : claims_text(job.arguments.config, checked));
 }
 
@@ -206,7 +206,10 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
     placement = place_checkpoints(loaded, device, options);
   const PlanJob job{arguments, std::move(loaded), device, budget, options, print, placement, written};
   if (arguments.table) return report_table(job);
-  if (arguments.claims) return report_claims(job);
+  if (arguments.claims) {
+    const std::string& run = arguments.report;
+    return report_claims(job, run.empty() ? std::map<std::string, TimedPairs>() : measured_times(files, run));
+  }
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);
   const Card* const card = find_card(arguments.max_batch);

@@ -143,12 +143,19 @@ struct DataOptions {
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
 
+/// What weight_decay is of: every parameter, or not those of one dimension, norms and biases.
+enum class Decays { all, matrices };
+constexpr auto enum_texts(Decays) {
+  return std::array{"all", "matrices"};
+}
+
 struct OptimizerOptions {
   double lr = 1e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
+  Decays decays = Decays::all;
   double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
   // Parameters with a rate of their own, which follows the same schedule: "model.mm_projector: 2e-5". A
   // pattern is a parameter's name or the path of what it lies in; * stands for one component.
@@ -156,12 +163,13 @@ struct OptimizerOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [lr, beta1, beta2, eps, weight_decay, clip, rates] = self;
+    auto& [lr, beta1, beta2, eps, weight_decay, decays, clip, rates] = self;
     visit("lr", lr, "(0, inf)");
     visit("beta1", beta1, "[0, 1)");
     visit("beta2", beta2, "[0, 1)");
     visit("eps", eps, "(0, inf)");
     visit("weight_decay", weight_decay, "[0, inf)");
+    visit("decays", decays, "");
     visit("clip", clip, "[0, inf)");
     visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"");
   }
@@ -309,10 +317,14 @@ struct RunConfig {
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
+/// Samples of a micro-batch, which the loader reads together.
+inline int64_t samples_of_micro_batch(const RunConfig& config) {
+  return config.data.batch / config.train.accumulate;
+}
+
 /// Samples that go through the model together in training, at most.
 inline int64_t samples_at_once(const RunConfig& config) {
-  const int64_t micro_batch = config.data.batch / config.train.accumulate;
-  return (micro_batch + config.memory.split - 1) / config.memory.split;
+  return (samples_of_micro_batch(config) + config.memory.split - 1) / config.memory.split;
 }
 
 }  // namespace dtk

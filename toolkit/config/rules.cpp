@@ -206,6 +206,11 @@ class Rules final : public RuleCheck {
                advise("memory.ledger", "true") + ", or " +
                advise("memory.on_out_of_memory", toml_text(OnOutOfMemory::stop)));
     }
+    if (config_.optimizer.decays == Decays::matrices && config_.optimizer.weight_decay == 0) {
+      fail("optimizer.decays",
+           "optimizer.decays = \"matrices\" has no use with optimizer.weight_decay = 0; " +
+               removal({"optimizer.decays"}) + ", or set optimizer.weight_decay");
+    }
     if (config_.data.order == DataOrder::grouped && !family_named(config_.train.model).has_lengths()) {
       fail("data.order", "data.order = \"grouped\" has no use with train.model = \"" + config_.train.model +
                              "\", whose samples are all of one length; " + removal({"data.order"}));

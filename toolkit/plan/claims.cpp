@@ -12,6 +12,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
+#include "toolkit/io/json.h"
 
 namespace dtk {
 namespace {
@@ -36,8 +37,16 @@ class Checker {
 
   CheckedClaim check(const Claim& claim) {
     const Effect& effect = effect_of(claim.policy);
-    CheckedClaim checked{claim, effect.problem, effect.now, effect.more_flops, std::nullopt, ""};
-    if (effect.problem.empty() && claim.lowers_peak_by) find_where(*claim.lowers_peak_by, checked);
+    CheckedClaim checked{
+        .claim = claim, .problem = effect.problem, .now = effect.now, .more_flops = effect.more_flops};
+    if (!effect.problem.empty()) return checked;
+    if (claim.lowers_peak_by) find_where(*claim.lowers_peak_by, checked);
+    if (!claim.device_bytes) return checked;
+    try {
+      checked.sized = sized(claim);
+    } catch (const ConfigError& error) {
+      checked.sized_problem = error.what();
+    }
     return checked;
   }
 
@@ -68,6 +77,14 @@ class Checker {
     return effect;
   }
 
+  BothPeaks sized(const Claim& claim) const {
+    RunConfig config = loaded_.config;
+    config.data.batch = claim.samples * config.train.accumulate;
+    config.memory.split = std::min(config.memory.split, claim.samples);
+    const auto [without, with] = plan_both(claim.policy, config);
+    return {0, without.memory.peak(), with.memory.peak()};
+  }
+
   const BothPeaks& peaks_at(const std::string& policy, int64_t tokens) {
     const SizedJob job = family_.of_size(loaded_.config, tokens);
     const auto [found, is_new] = peaks_.try_emplace({policy, job.tokens});
@@ -85,8 +102,7 @@ class Checker {
     const RunConfig& config = loaded_.config;
     constexpr int64_t kFactor = 4;
     const auto meets = [claimed](const BothPeaks& one) { return one.lowered_by() >= claimed; };
-    BothPeaks low =
-        peaks_at(policy, family_.facts(config).tokens * (config.data.batch / config.train.accumulate));
+    BothPeaks low = peaks_at(policy, family_.facts(config).tokens * samples_of_micro_batch(config));
     BothPeaks high = low;
     while (!meets(high) && high.tokens < kMaxTokens) {
       const BothPeaks next = peaks_at(policy, std::min(kMaxTokens, kFactor * high.tokens));
@@ -148,6 +164,17 @@ std::string peaks_text(const BothPeaks& peaks) {
                      part < 0 ? "higher" : "lower");
 }
 
+std::string sized_text(const CheckedClaim& one) {
+  const int64_t device = *one.claim.device_bytes;
+  const auto side = [device](const policies::PhasePeak& peak) {
+    return fmt::format("{} bytes in phase {}, which {}", with_separators(peak.peak.bytes), peak.name,
+                       peak.peak.bytes <= device ? "fits" : "does not fit");
+  };
+  return fmt::format("on one device, with micro-batches of {} in {} bytes: without, {}; with, {}",
+                     one.claim.samples, with_separators(device), side(one.sized->without),
+                     side(one.sized->with));
+}
+
 nlohmann::ordered_json json_of(const BothPeaks& peaks) {
   return {{"peak_bytes_without", peaks.without.peak.bytes},
           {"phase_without", peaks.without.name},
@@ -156,17 +183,47 @@ nlohmann::ordered_json json_of(const BothPeaks& peaks) {
           {"lowered_by", peaks.lowered_by()}};
 }
 
+[[noreturn]] void fail_to_read(const std::string& run, const std::string& what) {
+  throw ConfigError("--report " + run + ": " + what + "; name the folder of a finished run of dit-train");
+}
+
 }  // namespace
+
+std::map<std::string, TimedPairs> measured_times(FileSystem& files, const std::string& run) {
+  constexpr uint64_t max_bytes = 64 << 20;
+  constexpr int max_depth = 8;
+  const std::filesystem::path path = std::filesystem::path(run) / "memory.json";
+  if (!files.exists(path)) fail_to_read(run, "there is no memory.json in it");
+  const nlohmann::json json = parse_strict_json(files.read(path, max_bytes), path.string(), max_depth);
+  std::map<std::string, TimedPairs> times;
+  try {
+    for (const nlohmann::json& policy : json.value("policies", nlohmann::json::array())) {
+      const auto time = policy.find("time");
+      if (time == policy.end() || time->is_null()) continue;
+      times[policy.at("name").get<std::string>()] = {
+          time->at("pairs").get<int64_t>(), time->at("slower_by").get<double>(),
+          time->at("lowest").get<double>(), time->at("highest").get<double>()};
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw FileError(path.string() + " is none that dit-train wrote: " + error.what());
+  }
+  if (times.empty()) fail_to_read(run, "its memory.json says of no policy what time it takes");
+  return times;
+}
 
 double BothPeaks::lowered_by() const {
   return 1 - static_cast<double>(with.peak.bytes) / static_cast<double>(without.peak.bytes);
 }
 
 std::vector<CheckedClaim> check_claims(const LoadedConfig& loaded, c10::Device device,
-                                       const planner::SimulationOptions& options) {
+                                       const planner::SimulationOptions& options,
+                                       const std::map<std::string, TimedPairs>& times) {
   Checker checker(loaded, device, options);
   std::vector<CheckedClaim> checked;
-  for (const Claim& claim : family_of(loaded.config).claims()) checked.push_back(checker.check(claim));
+  for (const Claim& claim : family_of(loaded.config).claims(loaded.config)) {
+    checked.push_back(checker.check(claim));
+    if (const auto time = times.find(claim.policy); time != times.end()) checked.back().time = time->second;
+  }
   return checked;
 }
 
@@ -185,9 +242,12 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
     text += entry("  here", column, peaks_text(one.now));
     if (one.more_flops > 0 || claim.slower_by)
       text += entry("  arithmetic", column,
-                    fmt::format("{} more FLOPs a step, and as much more time where they decide; time was not "
-                                "measured",
-                                parts_text(one.more_flops)));
+                    fmt::format("{} more FLOPs a step, and as much more time where they decide{}",
+                                parts_text(one.more_flops), one.time ? "" : "; time was not measured"));
+    if (one.time) text += entry("  measured", column, "in the run named, a pass " + timed_text(*one.time));
+    if (one.sized) text += entry("  then", column, sized_text(one));
+    if (!one.sized_problem.empty())
+      text += entry("  then", column, "cannot be planned: " + one.sized_problem);
     if (!claim.lowers_peak_by) continue;
     text += entry("  true", column,
                   one.met_at ? fmt::format("at {} tokens: {}", with_separators(one.met_at->tokens),
@@ -203,17 +263,24 @@ std::string claims_json(const std::vector<CheckedClaim>& checked) {
   };
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const CheckedClaim& one : checked) {
-    nlohmann::ordered_json entry = {
-        {"policy", one.claim.policy},
-        {"words", one.claim.words},
-        {"source", one.claim.source},
-        {"claimed",
-         {{"lowers_peak_by", part(one.claim.lowers_peak_by)}, {"slower_by", part(one.claim.slower_by)}}},
-        {"problem", one.problem},
-        {"planned", nullptr},
-        {"more_flops", one.more_flops},
-        {"met_at", nullptr},
-        {"never", one.never}};
+    nlohmann::ordered_json entry = {{"policy", one.claim.policy},
+                                    {"words", one.claim.words},
+                                    {"source", one.claim.source},
+                                    {"claimed",
+                                     {{"lowers_peak_by", part(one.claim.lowers_peak_by)},
+                                      {"slower_by", part(one.claim.slower_by)},
+                                      {"device_bytes", nullptr},
+                                      {"samples", one.claim.samples}}},
+                                    {"problem", one.problem},
+                                    {"planned", nullptr},
+                                    {"more_flops", one.more_flops},
+                                    {"met_at", nullptr},
+                                    {"never", one.never},
+                                    {"sized", nullptr},
+                                    {"sized_problem", one.sized_problem},
+                                    {"time", json_of(one.time)}};
+    if (one.claim.device_bytes) entry["claimed"]["device_bytes"] = *one.claim.device_bytes;
+    if (one.sized) entry["sized"] = json_of(*one.sized);
     if (one.problem.empty()) entry["planned"] = json_of(one.now);
     if (one.met_at) {
       entry["met_at"] = json_of(*one.met_at);

@@ -199,10 +199,11 @@ std::string policies_table(const std::vector<PolicySaving>& savings) {
       "<table data-table=\"policies\"><thead><tr><th>policy</th><th>state</th><th class=\"number\">lowers "
       "the peak by</th><th>what it does</th></tr></thead><tbody>";
   for (const PolicySaving& saving : savings) {
+    const std::string remarks = saving.remarks();
     text += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td>{}<td>{}{}</td></tr>",
                         html_escaped(saving.report.policy), saving.report.active ? "on" : "off",
                         saving_cell(saving), html_escaped(saving.report.reason),
-                        saving.note.empty() ? "" : "<br/><small>" + html_escaped(saving.note) + "</small>");
+                        remarks.empty() ? "" : "<br/><small>" + html_escaped(remarks) + "</small>");
   }
   return text + "</tbody></table>";
 }

@@ -64,6 +64,25 @@ const PhasePeak* phase_with_most(const std::vector<PhasePeak>& phases, Category 
 
 }  // namespace
 
+OrderedJson json_of(const std::optional<TimedPairs>& time) {
+  if (!time) return {};
+  return {{"pairs", time->pairs},
+          {"slower_by", time->slower_by},
+          {"lowest", time->lowest},
+          {"highest", time->highest}};
+}
+
+std::string timed_text(const TimedPairs& time) {
+  return fmt::format("takes {:.1f} % {} with it ({:.1f} to {:.1f} %, {} pairs)",
+                     100 * std::abs(time.slower_by), time.slower_by < 0 ? "less time" : "longer",
+                     100 * time.lowest, 100 * time.highest, time.pairs);
+}
+
+std::string PolicySaving::remarks() const {
+  if (!time) return note;
+  return (note.empty() ? "" : note + "; ") + "a pass " + timed_text(*time);
+}
+
 std::vector<Category> used_categories(const std::vector<PhasePeak>& phases) {
   std::vector<Category> used;
   for (int i = 0; i < policies::kCategories; ++i) {
@@ -109,6 +128,7 @@ std::string memory_json(const MemoryReport& report) {
                                 {"active", saving.report.active},
                                 {"reason", saving.report.reason},
                                 {"lowers_peak_by", saving.bytes ? OrderedJson(*saving.bytes) : OrderedJson()},
+                                {"time", json_of(saving.time)},
                                 {"note", saving.note}});
   }
   return json.dump(1) + "\n";
@@ -118,12 +138,13 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text = "by how much each policy lowers the peak of forward and backward\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
+    const std::string remarks = saving.remarks();
     const std::string unknown = saving.report.active ? "?" : "-";
     const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
     const std::string start = fmt::format("  {:<12}{:<5}{:>10}   ", saving.report.policy,
                                           saving.report.active ? "on" : "off", (raises ? "-" : "") + bytes);
     text += entry(start, 32,
-                  (raises ? "raises the peak here; " : "") + (saving.note.empty() ? "" : saving.note + "; ") +
+                  (raises ? "raises the peak here; " : "") + (remarks.empty() ? "" : remarks + "; ") +
                       saving.report.reason);
   }
   return text;

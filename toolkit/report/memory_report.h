@@ -3,7 +3,7 @@
 // memory.json: {"version": 1, "device": "cpu", "unit": "bytes",
 //   "peak": {"bytes", "phase", "categories", "items"}, "host": {"peak_bytes", "categories", "items"},
 //   "phases": [{"name", "peak_bytes", "categories", "items"}],
-//   "policies": [{"name", "active", "reason", "lowers_peak_by", "note"}]}
+//   "policies": [{"name", "active", "reason", "lowers_peak_by", "time", "note"}]}
 // and, of a run that did not fit, "refused": {"bytes", "asked_by", "phase", "module_path", "alive_bytes",
 // "categories", "items"}: the allocation that was not given, and what was alive then.
 // Of a run that went on after it was refused memory, "escalations": [{"step", "set", "planned_bytes",
@@ -12,7 +12,9 @@
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
 // CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
 // lowers the peak of forward and backward, negative where it raises it, null where it is off, and null with a
-// note where that was not measured. Statistics of a GPU allocator know no owners: categories are empty there.
+// note where that was not measured; "time" is {"pairs", "slower_by", "lowest", "highest"}, or null: by what
+// part a pass with it takes longer than one without it, the median and the range of pairs. Statistics of a
+// GPU allocator know no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/memory_accounts.h>
@@ -20,6 +22,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,6 +33,14 @@
 
 namespace dtk {
 
+/// Forward and backward with a policy and without it, timed in turns: by what part the first takes longer.
+struct TimedPairs {
+  int64_t pairs = 0;
+  double slower_by = 0, lowest = 0, highest = 0;  // median and range; 0.2: a fifth longer
+};
+/// "takes 23.1 % longer with it (20.3 to 30.2 %, 5 pairs)".
+std::string timed_text(const TimedPairs& time);
+
 /// What a policy did for a run (policy_savings.h measures it).
 struct PolicySaving {
   policies::PolicyReport report;
@@ -38,6 +49,10 @@ struct PolicySaving {
   // negative.
   std::optional<int64_t> bytes;
   std::string note;  // why an active policy has no bytes, or what else was measured
+  std::optional<TimedPairs> time = {};
+
+  /// The note, and what was timed.
+  std::string remarks() const;
 };
 
 struct MemoryReport {
@@ -63,6 +78,8 @@ std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::s
 std::string savings_table(const std::vector<PolicySaving>& savings);
 
 std::string memory_json(const MemoryReport& report);
+/// "time" there; null for none.
+nlohmann::ordered_json json_of(const std::optional<TimedPairs>& time);
 
 /// The beginning of memory_table(), which a plan shows too: a heading, then one row per phase and one column
 /// per category.

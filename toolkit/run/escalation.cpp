@@ -76,7 +76,7 @@ std::vector<RunConfig> tighter_policies(const RunConfig& config, c10::Device dev
 std::vector<RunConfig> smaller_parts(const RunConfig& config) {
   std::vector<RunConfig> choices;
   RunConfig choice = config;
-  const int64_t micro_batch = config.data.batch / config.train.accumulate;
+  const int64_t micro_batch = samples_of_micro_batch(config);
   while (samples_at_once(choice) > 1) {
     choice.memory.split = std::min(2 * choice.memory.split, micro_batch);
     choices.push_back(choice);

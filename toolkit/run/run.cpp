@@ -124,8 +124,9 @@ class Run {
   std::vector<PolicySaving> savings(const RunResult& result) {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
     MemoryReport report = *result.memory;
-    report.policies = measure_savings(trainer_, config_, meters_.device(),
-                                      {[] { return available_bytes(); }, world_.stop_requested});
+    report.policies = measure_savings(
+        trainer_, config_, meters_.device(),
+        {[] { return available_bytes(); }, world_.stop_requested, [&] { return world_.clock.seconds(); }});
     try {
       record_->memory(report);
     } catch (const FileError& error) {  // the one without savings is still there

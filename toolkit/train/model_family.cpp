@@ -1,9 +1,9 @@
 #include "toolkit/train/model_family.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
-#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 
@@ -43,21 +43,40 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
   return static_cast<double>(planned_step) / static_cast<double>(config.data.batch);
 }
 
-std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config) const {
+std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config,
+                                                const ExportChanges& changes) const {
   const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
   const Weights own = complete_weights(*model, weights);
   model->check_fit(own);
-  return in_order(own, model->in_files(), [&](const std::string& name) { return untrained(config, name); });
+  const Exporting exporting = this->exporting(own, config, changes);
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : own.tensors) stored[tensor.name] = &tensor;
+  std::vector<NamedTensor> tensors;
+  for (const auto& parameter : model->in_files()) {
+    const auto found = stored.find(parameter.first);
+    if (found == stored.end()) {
+      tensors.push_back({parameter.first, untrained(config, parameter.first)});
+      continue;
+    }
+    for (NamedTensor& one : exporting(*found->second)) tensors.push_back(std::move(one));
+  }
+  return tensors;
+}
+
+ModelFamily::Exporting ModelFamily::exporting(const Weights&, const RunConfig&,
+                                              const ExportChanges& changes) const {
+  const std::string models = "models of train.model = \"" + name() + "\" ";
+  if (changes.merge) throw ConfigError("--merge: " + models + "are trained without adapters; leave it out");
+  if (!changes.pack.empty())
+    throw ConfigError("--pack " + changes.pack + ": " + models + "have no packed form; leave it out");
+  return [](const StoredTensor& tensor) -> std::vector<NamedTensor> {
+    return {{tensor.name, tensor.read().to(at::kFloat)}};
+  };
 }
 
 AdapterFiles ModelFamily::adapter(const Weights& weights, const RunConfig&) const {
   throw ConfigError("--adapter: " + weights.name + " have none: models of train.model = \"" + name() +
                     "\" are trained without adapters; write them all with --out");
-}
-
-std::vector<NamedTensor> ModelFamily::merged(std::vector<NamedTensor>, const RunConfig&) const {
-  throw ConfigError("--merge: models of train.model = \"" + name() +
-                    "\" are trained without adapters; leave it out");
 }
 
 at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {

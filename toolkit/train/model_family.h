@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "toolkit/data/held_out.h"
 #include "toolkit/data/image.h"
 #include "toolkit/train/drawing.h"
+#include "toolkit/train/export_changes.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
@@ -68,6 +70,10 @@ struct Claim {
   std::string source;
   std::optional<double> lowers_peak_by = {};  // 0.5: to half of the peak without it
   std::optional<double> slower_by = {};       // 0.2: a step takes a fifth longer
+  // It is said to fit, or not to fit without the policy, a device of so many bytes, with micro-batches of so
+  // many samples.
+  std::optional<int64_t> device_bytes = {};
+  int64_t samples = 0;
 };
 /// What is known of modules' cost a token beside what is planned: a law of the bytes that they keep.
 struct TokenNote {
@@ -112,7 +118,8 @@ class ModelFamily : public ConfiguredFamily {
   /// The job with few tokens in a micro-batch, and with more, which tell together what one costs. By default
   /// of one sample and of two.
   virtual std::array<SizedJob, 2> two_sizes(const RunConfig& config) const;
-  virtual std::vector<Claim> claims() const { return {}; }
+  /// Those that bear on such a job.
+  virtual std::vector<Claim> claims(const RunConfig& /*config*/) const { return {}; }
   virtual std::vector<TokenNote> token_notes(const RunConfig& /*config*/, c10::Device /*device*/) const {
     return {};
   }
@@ -129,15 +136,23 @@ class ModelFamily : public ConfiguredFamily {
   /// Throws ConfigError for what cannot be drawn or written: better said before.
   virtual std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                            const SampleArguments& arguments) const = 0;
-  /// Checks the fit of `weights`, then reads them all: float32 on the CPU, under the published names and in
-  /// their order, with what such files may leave out.
-  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const;
-  /// Of weights with adapters, read as fp32: these alone, and all others with them joined in. Throws
-  /// ConfigError for a family, or weights, without.
+  /// Checks the fit of `weights`, then reads them one after another: what exporting() makes of them, on the
+  /// CPU, under the published names and in their order, with what such files may leave out.
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config,
+                                     const ExportChanges& changes = {}) const;
+  /// What is written of a tensor; none, one or several.
+  using Exporting = std::function<std::vector<NamedTensor>(const StoredTensor&)>;
+  /// Of `own`, weights under the published names, which outlive the result. By default each as fp32. Throws
+  /// ConfigError for changes that the family, or these weights, do not know.
+  virtual Exporting exporting(const Weights& own, const RunConfig& config,
+                              const ExportChanges& changes) const;
+  /// What of the run's own results the changes do not keep; "": nothing is lost.
+  virtual std::string lost_by_export(const RunConfig& /*config*/, const ExportChanges& /*changes*/) const {
+    return "";
+  }
+  /// Of weights with adapters, read as fp32: these alone. Throws ConfigError for a family, or weights,
+  /// without.
   virtual AdapterFiles adapter(const Weights& weights, const RunConfig& config) const;
-  virtual std::vector<NamedTensor> merged(std::vector<NamedTensor> exported, const RunConfig& config) const;
-  /// What of the run's own results merged() does not keep; "": nothing is lost.
-  virtual std::string lost_by_merging(const RunConfig& /*config*/) const { return ""; }
   /// A parameter that is not trained, which weights may leave out. Throws FileError for any other.
   virtual at::Tensor untrained(const RunConfig& config, const std::string& name) const;
   /// Lets `config` name the files beside weights (TrainableModel::files()) in `folder`; `users`: it is not

@@ -78,6 +78,7 @@ AdamW::AdamW(const OptimizerOptions& options,
   }
   if (parameters_.empty()) throw std::invalid_argument("AdamW: no parameter needs a gradient");
   groups_ = groups_of(options_, names_);
+  if (options_.decays == Decays::matrices) groups_ = without_decay_of_vectors(groups_);
   OwnerScope owner(Category::optimizer, "scalars");
   const auto scalar = at::TensorOptions().dtype(at::kFloat).device(parameters_.front().device());
   step_ = at::zeros({}, scalar);
@@ -135,18 +136,18 @@ void AdamW::apply_to(const Group& group, double lr) {
   };
   const std::vector<at::Tensor> steps(group.members.size(), step_);
   at::_fused_adamw_(of_group(parameters_), of_group(gradients_), of_group(exp_avg_), of_group(exp_avg_sq_),
-                    {}, steps, lr * group.factor, options_.beta1, options_.beta2, options_.weight_decay,
+                    {}, steps, lr * group.factor, options_.beta1, options_.beta2, group.weight_decay,
                     options_.eps,
                     /*amsgrad=*/false, /*maximize=*/false, divisor_, stopped_);
 }
 
 std::vector<AdamW::Group> AdamW::groups_of(const OptimizerOptions& options,
                                            const std::vector<std::string>& names) {
-  std::vector<Group> groups(1, {1.0, {}});
+  std::vector<Group> groups(1, {1.0, options.weight_decay, {}});
   std::vector<std::string> chosen_by(names.size());
   for (const std::string& entry : options.rates) {
     const auto [pattern, rate] = parse_rate(entry);
-    Group group{rate / options.lr, {}};
+    Group group{rate / options.lr, options.weight_decay, {}};
     for (size_t i = 0; i < names.size(); ++i) {
       if (!covers(pattern, names[i])) continue;
       if (!chosen_by[i].empty()) {
@@ -168,6 +169,18 @@ std::vector<AdamW::Group> AdamW::groups_of(const OptimizerOptions& options,
   }
   std::erase_if(groups, [](const Group& group) { return group.members.empty(); });
   return groups;
+}
+
+std::vector<AdamW::Group> AdamW::without_decay_of_vectors(const std::vector<Group>& groups) const {
+  std::vector<Group> split;
+  for (const Group& group : groups) {
+    Group matrices{group.factor, group.weight_decay, {}}, vectors{group.factor, 0.0, {}};
+    for (const size_t member : group.members)
+      (parameters_[member].dim() < 2 ? vectors : matrices).members.push_back(member);
+    for (Group* const one : {&matrices, &vectors})
+      if (!one->members.empty()) split.push_back(std::move(*one));
+  }
+  return split;
 }
 
 void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {

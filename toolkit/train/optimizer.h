@@ -64,12 +64,14 @@ class AdamW {
   void measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss);
   void stop_unless_finite(const at::Tensor& norm);
 
-  /// Parameters that are updated at one rate: by a factor of what apply() is given.
+  /// Parameters that are updated at one rate, by a factor of what apply() is given, and decay alike.
   struct Group {
-    double factor;
+    double factor, weight_decay;
     std::vector<size_t> members;
   };
   static std::vector<Group> groups_of(const OptimizerOptions& options, const std::vector<std::string>& names);
+  /// With vectors in groups of their own, which do not decay.
+  std::vector<Group> without_decay_of_vectors(const std::vector<Group>& groups) const;
   void apply_to(const Group& group, double lr);
 
   const OptimizerOptions options_;

@@ -1,11 +1,13 @@
 #include "toolkit/train/policy_savings.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/policy_kind.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <new>
 
 #include "toolkit/core/errors.h"
@@ -41,6 +43,7 @@ class Trials {
     } catch (const std::exception& error) {
       saving.note = "not measured: " + first_line(error.what());
     }
+    if (saving.bytes) saving.time = timed(policy);
   }
 
  private:
@@ -51,18 +54,63 @@ class Trials {
                        readable_bytes(std::abs(more)), setting.other);
   }
 
+  std::unique_ptr<policies::MemoryBudgetGuard> limited() const {
+    policies::MemoryAccounts& accounts = policies::cpu_accounts();
+    const bool on_cpu = trainer_.model().device().is_cpu();
+    const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt;
+    if (!available) return nullptr;
+    return std::make_unique<policies::MemoryBudgetGuard>(
+        accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
+  }
+
   int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {
     trainer_.wait_for_data();  // a batch that comes during a step would be in its peak
-    policies::MemoryAccounts& accounts = policies::cpu_accounts();
-    std::optional<policies::MemoryBudgetGuard> limit;
-    const bool on_cpu = trainer_.model().device().is_cpu();
-    if (const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt)
-      limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
+    const auto limit = limited();
     const policies::PhaseScope scope(phase);
     TrialStep(config_, trainer_.model(), options, samples_at_once(config_)).run();
     const std::vector<policies::PhasePeak> phases = meter_.phases();
     const policies::PhasePeak* const measured = policies::phase_named(phases, phase);
     return measured != nullptr ? measured->peak.bytes : 0;
+  }
+
+  // Both have been run, so that neither is the first of its kind. Nothing where one does not fit.
+  std::optional<TimedPairs> timed(const policies::PolicyKind& policy) try {
+    constexpr size_t kPairs = 5;
+    constexpr double kSeconds = 2;
+    if (!limits_.seconds) return std::nullopt;
+    const auto limit = limited();
+    const policies::PhaseScope scope("trial");
+    policies::PolicyOptions options = config_.policies;
+    policy.switch_to(options, trainer_.model().device(), false);
+    const int64_t samples = samples_at_once(config_);
+    TrialStep with(config_, trainer_.model(), config_.policies, samples),
+        without(config_, trainer_.model(), options, samples);
+    std::vector<double> more;
+    const double begin = limits_.seconds();
+    while (more.size() < kPairs && limits_.seconds() - begin < kSeconds) {
+      if (limits_.stop_requested && limits_.stop_requested()) break;
+      // Who goes first changes, as whoever follows finds the other's caches.
+      const bool swaps = more.size() % 2 == 1;
+      const double first = seconds_of(swaps ? without : with), second = seconds_of(swaps ? with : without);
+      const double taken = swaps ? second : first, plain = swaps ? first : second;
+      if (plain <= 0) break;
+      more.push_back(taken / plain - 1);
+    }
+    if (more.empty()) return std::nullopt;
+    std::sort(more.begin(), more.end());
+    const size_t half = more.size() / 2;
+    const double median = more.size() % 2 == 1 ? more[half] : (more[half - 1] + more[half]) / 2;
+    return TimedPairs{std::ssize(more), median, more.front(), more.back()};
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+
+  double seconds_of(TrialStep& step) const {
+    const c10::Device device = trainer_.model().device();
+    const double begin = limits_.seconds();
+    step.run();
+    if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+    return limits_.seconds() - begin;
   }
 
   const Trainer& trainer_;

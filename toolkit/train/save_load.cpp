@@ -232,7 +232,8 @@ static models::NamedTensors kept_tensors(const Trainer& trainer) {
 static void load_base(const Checkpoint& checkpoint, Trainer& trainer) {
   const std::string place = (checkpoint.folder() / kBaseFile).string();
   BaseWeights base = parse_base(checkpoint.text(kBaseFile), place);
-  const Weights weights = complete_weights(trainer.model(), open_base(checkpoint.files(), base, place));
+  const Weights weights = complete_weights(
+      trainer.model(), open_base(checkpoint.files(), base, folder_for_base(checkpoint.folder()), place));
   copy_weights(weights, frozen_parameters(trainer.model()));
   trainer.model().read_packed(weights);
   trainer.set_base(std::move(base));

@@ -133,7 +133,7 @@ void Trainer::start_loader() {
         fmt::format("data.order = \"grouped\" has no effect: {} are all of one length; leave it out",
                     data_->description()));
   }
-  options.batch = config_.data.batch / config_.train.accumulate;
+  options.batch = samples_of_micro_batch(config_);
   options.prefetch = config_.data.prefetch;
   options.threads = config_.data.threads.value_or(reading_threads(config_.train, device_));
   options.start = state_.samples;
@@ -396,12 +396,12 @@ TrainingState Trainer::state() const {
   state.seconds = elapsed_seconds();
   state.noise_generator = policies::generator_state(noise_);
   state.samples_per_epoch = loader_->samples_per_epoch();
-  state.micro_batch = config_.data.batch / config_.train.accumulate;
+  state.micro_batch = samples_of_micro_batch(config_);
   return state;
 }
 
 int64_t Trainer::position_of(const TrainingState& state) const {
-  const int64_t batch = config_.data.batch / config_.train.accumulate, then = state.samples_per_epoch;
+  const int64_t batch = samples_of_micro_batch(config_), then = state.samples_per_epoch;
   const int64_t now = config_.data.drop_last ? data_->size() / batch * batch : data_->size();
   if (then == 0 || now == 0 || (then == now && state.micro_batch == batch)) return state.samples;
   const int64_t epoch = state.samples / then, given_out = state.samples % then;

@@ -36,7 +36,7 @@ std::optional<Validated> Validation::measure_sync(Trainer& trainer,
   at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const std::unique_ptr<SampleScores> scores = trainer.model().scores();
-  const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
+  const int64_t micro_batch = samples_of_micro_batch(config_);
   int64_t all = 0;
   policies::FoldableLoop passes("validation", (samples() + micro_batch - 1) / micro_batch);
   while (const auto pass = passes.next()) {

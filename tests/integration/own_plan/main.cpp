@@ -1,9 +1,6 @@
 // A model, a policy and a training loop that dtk has never heard of: planned on the CPU, run there, and
-// compared byte by byte. Prints for each phase of the job, without and with the policy:
-//   PHASE: planned BYTES, measured BYTES
+// compared byte by byte, phase by phase, without and with the policy.
 #include <ATen/ATen.h>
-#include <dtk/planner/simulate.h>
-#include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/phase_meter.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/saved_tensors.h>
@@ -11,12 +8,11 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/optim/adamw.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <iostream>
-#include <map>
-#include <set>
 #include <string>
+
+#include "planned_and_measured.h"
 
 namespace nn = torch::nn;
 using namespace dtk::policies;
@@ -102,52 +98,9 @@ void train(bool with_policy) {
   }
 }
 
-using Peaks = std::map<std::string, int64_t>;
-
-// By phase, without scratch: storages that live within one call of one operator.
-Peaks peaks_of(const std::vector<MemoryEvent>& events, const std::vector<std::string>& phases) {
-  std::set<uint64_t> scratch;
-  for (const MemoryEvent& event : events) {
-    if (event.kind == MemoryEvent::Kind::scratch) scratch.insert(event.serial);
-  }
-  Peaks peaks;
-  std::string phase = "build";
-  int64_t live = 0;
-  for (const MemoryEvent& event : events) {
-    const bool lasts = scratch.count(event.serial) == 0;
-    if (event.kind == MemoryEvent::Kind::phase) phase = phases.at(event.serial);
-    if (event.kind == MemoryEvent::Kind::birth && lasts) live += event.bytes;
-    if (event.kind == MemoryEvent::Kind::death && lasts) live -= event.bytes;
-    peaks[phase] = std::max(peaks[phase], live);
-  }
-  return peaks;
-}
-
-Peaks watch(bool with_policy) {
-  cpu_accounts().start_event_log();
-  train(with_policy);
-  const std::vector<MemoryEvent> events = cpu_accounts().stop_event_log();
-  return peaks_of(events, cpu_accounts().phase_names());
-}
-
-Peaks measured(bool with_policy) {
-  const CountingAllocatorGuard counting;
-  return watch(with_policy);
-}
-
-Peaks planned(bool with_policy) {
-  Peaks peaks;
-  dtk::planner::simulate(at::kCPU, [&](const auto&) { peaks = watch(with_policy); });
-  return peaks;
-}
-
 int main() {
   for (const bool with_policy : {false, true}) {
-    const Peaks plan = planned(with_policy), run = measured(with_policy);
     std::cout << (with_policy ? "With" : "Without") << " the policy\n";
-    for (const auto& [phase, bytes] : run) {
-      std::cout << "  " << phase << ": planned " << (plan.count(phase) > 0 ? plan.at(phase) : -1)
-                << ", measured " << bytes << "\n";
-    }
+    print_planned_and_measured([&] { train(with_policy); });
   }
 }

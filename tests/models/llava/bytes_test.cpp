@@ -86,6 +86,8 @@ TEST_CASE("a layer of LLaVA's decoder keeps what its law says, at most what the 
       {"frozen, bf16", false, false, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
       {"frozen, bf16 under autocast", false, true, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
       {"frozen, fp32", false, false, LlavaBase::fp32, 0, 0, 24 * h + 12 * f, 24 * h + 12 * f},
+      {"frozen, fp32 under bf16 autocast", false, true, LlavaBase::fp32, 0, 0, 16 * h + 6 * f,
+       16 * h + 6 * f},
       {"adapters on bf16", false, true, LlavaBase::bf16, r, 0, 20 * h + 8 * f + 14 * r,
        20 * h + 8 * f + 14 * r},
       {"adapters on bf16 with dropout", false, true, LlavaBase::bf16, r, 0.05, 20 * h + 8 * f + 14 * r,
@@ -105,6 +107,60 @@ TEST_CASE("a layer of LLaVA's decoder keeps what its law says, at most what the 
     CAPTURE(path);
     CHECK_FALSE(path.starts_with("model.vision_tower"));
   }
+}
+
+TEST_CASE("of frozen weights nothing is kept but themselves, however they are stored", "[device]") {
+  const policies::SavedTensorEngineGuard engine;
+  const auto saved = [](LlavaBase base) {
+    return kept({"", false, true, base, 0, 0, 0, 0}, 64).at("model.layers.1");
+  };
+  const int64_t of_tokens = 64 * (16 * h + 6 * f + 4 * H + 8);
+  const int64_t bf16 = saved(LlavaBase::bf16);
+  CHECK(bf16 >= of_tokens);
+  CHECK(bf16 - of_tokens < 2 * h * h);  // no matrix, which at::linear keeps a copy of where it is fp32
+  for (const LlavaBase base : {LlavaBase::fp32, LlavaBase::int8, LlavaBase::nf4}) CHECK(saved(base) == bf16);
+}
+
+TEST_CASE("a frozen weight in fp32 gives autocast's product and gradient with their bits") {
+  const at::Tensor x = at::randn({3, 5, 16}), weight = at::randn({24, 16});
+  const auto run = [&](const auto& product) {
+    at::Tensor in = x.clone().requires_grad_();
+    const policies::AutocastGuard autocast(at::kCPU, true, at::kBFloat16);
+    const at::Tensor out = product(in);
+    torch::autograd::backward({out.pow(2).sum()}, {});
+    return std::pair(out.detach(), in.grad());
+  };
+  const auto plain = run([&](const at::Tensor&in) { return at::linear(in, weight); }),
+             ours = run([&](const at::Tensor&in) { return frozen_linear(in, weight); });
+  CHECK(plain.first.scalar_type() == at::kBFloat16);
+  CHECK(same_bits(ours.first, plain.first));
+  CHECK(same_bits(ours.second, plain.second));
+}
+
+TEST_CASE("answers keep 4h bytes a token and layer of keys and values in bf16, and none for backward") {
+  Llava model(options_of({"", false, true, LlavaBase::bf16, 0, 0, 0, 0}), at::kCPU);
+  std::vector<int64_t> bytes;  // of each layer's keys, then its values, of each token
+  model.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
+    if (q.size(1) == H && q.size(2) < k.size(2)) {  // not the tower's, and behind a prompt
+      for (const at::Tensor& one : {k, v}) bytes.push_back(static_cast<int64_t>(one.storage().nbytes()));
+    }
+    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, call.causal);
+  };
+  constexpr int64_t kPrompt = 20, kCount = 6, kLayers = 3;
+  LlavaBatch prompts = batch_of(kPrompt, at::kCPU);
+  {
+    const at::NoGradGuard no_grad;
+    REQUIRE(model.continued(prompts, kCount, {}));
+  }
+  CHECK(bytes.size() == (kCount - 1) * kLayers * 2);
+  for (const int64_t one : bytes) CHECK(one == (kPrompt + kCount) * 2 * h);
+  // Whoever recomputes a layer takes gradients in it.
+  model.seam.run = [](std::string_view, const ModuleFn& fn, Tensors&& inputs) {
+    const at::AutoGradMode with_graph(true);
+    return fn(std::move(inputs));
+  };
+  CHECK_THROWS_WITH(model.continued(batch_of(kPrompt, at::kCPU), kCount, {}),
+                    Catch::Contains("a cache of keys and values is for answers, where no gradient is taken"));
 }
 
 TEST_CASE("of the head nothing of rows x vocabulary is kept, and rows without a label keep nothing") {

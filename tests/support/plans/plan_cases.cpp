@@ -242,13 +242,14 @@ class LlavaCase : public Draws {
   }
 
   void parts() {
-    const Text parts =
-        one_of({R"(["projector"])", R"(["projector", "text"])", R"(["vision", "projector", "text"])",
-                R"(["projector", "lora"])", R"(["projector", "lora"])", R"(["vision", "projector"])",
-                R"(["lora"])", R"(["text"])"});
+    const Text parts = one_of(
+        {R"(["projector"])", R"(["projector", "text"])", R"(["vision", "projector", "text"])",
+         R"(["projector", "lora"])", R"(["projector", "lora"])", R"(["vision", "projector"])", R"(["lora"])",
+         R"(["text"])", R"(["lora", "head"])", R"(["lora", "norm"])", R"(["head"])", R"(["norm"])"});
     set("train.parts", parts);
     const bool packs = parts.find("text") == Text::npos;
     trains_layers_ = !packs || parts.find("lora") != Text::npos;
+    has_graph_ = trains_layers_ || parts.find("projector") != Text::npos;
     const Text base = packs ? one_of({"fp32", "bf16", "int8", "nf4", "nf4"}) : one_of({"fp32", "bf16"});
     set("llava.base", base);
     if (base == "nf4") set("llava.double_quant", chance(2));
@@ -289,7 +290,7 @@ class LlavaCase : public Draws {
       set("policies.ema.enabled", true);
       set("policies.ema.device", "same");
     }
-    if (chance(3)) return set("policies.checkpoint.enabled", false);
+    if (chance(3) || !has_graph_) return set("policies.checkpoint.enabled", false);
     if (chance(3)) return set("policies.checkpoint.keep", R"(["attn_out"])");
     if (!chance(3)) return set("policies.checkpoint.keep", "block");
     set("policies.checkpoint.keep", "offload");
@@ -297,6 +298,7 @@ class LlavaCase : public Draws {
   }
 
   bool trains_layers_ = false;
+  bool has_graph_ = false;  // in the decoder's layers
 };
 
 }  // namespace

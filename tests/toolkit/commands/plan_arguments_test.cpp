@@ -40,6 +40,8 @@ TEST_CASE("dit-plan: every option") {
   CHECK_FALSE(arguments.fold);
   CHECK(plan({"--config", "a.toml", "--table"}).table);
   CHECK(plan({"--config", "a.toml", "--explain"}).explain);
+  CHECK(plan({"--config", "a.toml", "--claims"}).claims);
+  CHECK(plan({"--config", "a.toml", "--claims", "--report", "runs/a"}).report == "runs/a");
   CHECK(plan({"--config", "a.toml", "--calibration", "b.json"}).calibration == "b.json");
   CHECK(measures_here(plan({"--config", "a.toml", "--device", "cpu", "--calibration", "here"})));
   CHECK(plan({"--config", "a.toml", "--device", "cpu", "--calibrate", "b.json"}).calibrate == "b.json");
@@ -81,6 +83,11 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
         "convolution_workspaces, kernel_scratch, context and pinned");
   CHECK(plan_error({"--config", "a", "--device", "cpu", "--no-term", "context"}) ==
         "--no-term context: nothing is added on the CPU; use it with --device cuda");
+  CHECK(plan_error({"--config", "a", "--report", "runs/a"}) ==
+        "--report: is laid beside what others claim; add --claims, or leave it out");
+  CHECK(plan_error({"--config", "a", "--claims", "--report", ""}) == "--report: needs a value");
+  CHECK(plan_error({"--config", "a", "--claims", "--table"}) ==
+        "--table and --claims: each is a report of its own; give one of them");
   CHECK(plan_error({"--config", "a", "--tabel"}) == "--tabel: unknown option; did you mean --table?");
   CHECK(plan_error({"--config", "a", "--json=yes"}) == "--json=yes: takes no value");
   for (const char* size :
@@ -110,7 +117,8 @@ TEST_CASE("dit-plan: the help fits a screen and names every option") {
   }
   CHECK(count <= 24);
   CHECK(last == "Example: dit-plan --config base --device cuda");
-  for (const char* option : {"--config", "--set", "--device", "--table", "--explain", "--max-batch", "--json",
-                             "--no-fold", "--calibrate", "--calibration", "--no-term", "--help", "--version"})
+  for (const char* option :
+       {"--config", "--set", "--device", "--table", "--explain", "--max-batch", "--json", "--no-fold",
+        "--claims", "--report", "--calibrate", "--calibration", "--no-term", "--help", "--version"})
     CHECK(plan_help().find(option) != std::string::npos);
 }

@@ -66,7 +66,7 @@ RunConfig custom_from_folder() {
   dit::options_of(config).data.flip = true;
   dit::options_of(config).diffusion.time = dtk::FlowTime::uniform;
   config.optimizer = {
-      .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
+      .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .decays = dtk::Decays::matrices, .clip = 0.0};
   config.schedule = {.kind = dtk::ScheduleKind::cosine, .warmup = 20, .final = 0.5};
   config.sample = {.steps = 10, .ema = false};
   dit::options_of(config).sampler.sampler = dtk::SamplerKind::heun;
@@ -403,6 +403,7 @@ beta1 = 0.9  # default
 beta2 = 0.999  # default
 eps = 1e-08  # configs/base.toml:6
 weight_decay = 0.0  # default
+decays = "all"  # default
 clip = 1.0  # default
 rates = []  # default
 

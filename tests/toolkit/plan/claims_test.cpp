@@ -6,9 +6,12 @@
 
 #include "support/catch.h"
 #include "support/device/devices.h"
+#include "support/error_text.h"
+#include "support/files/memory_file_system.h"
 #include "support/one_line.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/families/llava/options.h"
 
 using namespace dtk;
 using dtk::test::kCuda;
@@ -68,6 +71,81 @@ TEST_CASE("claims: where one holds is found from a small batch as from a large o
                  more = static_cast<double>(from_many[i].met_at->tokens);
     CHECK(few == Approx(more).epsilon(0.2));
   }
+}
+
+TEST_CASE("claims: of what is said to fit a device both ways are planned, with the samples that are named") {
+  const LoadedConfig loaded = parse_config(R"(
+train.model = "llava"
+train.parts = ["projector", "lora"]
+train.steps = 2
+train.accumulate = 2
+data.batch = 2
+llava.lora.r = 2
+llava.vision = {hidden = 16, mlp = 32, depth = 2, heads = 2, image = 28, patch = 14}
+llava.text = {hidden = 32, mlp = 56, depth = 3, heads = 2, vocabulary = 40}
+llava.data.max_length = 24
+)",
+                                           "small.toml", {});
+  const std::map<std::string, TimedPairs> times{{"checkpoint", {5, 0.31, 0.28, 0.33}}};
+  const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda, {}, times);
+  REQUIRE(checked.size() == 3);  // those of published sizes bear on these alone
+  CHECK_FALSE(checked[0].sized);
+  for (const size_t i : {1U, 2U}) {
+    const CheckedClaim& one = checked[i];
+    CHECK(one.claim.samples == (i == 1 ? 16 : 32));
+    REQUIRE(one.sized);
+    const auto peak = [&](bool on) {
+      LoadedConfig job = loaded;
+      job.config.data.batch = 2 * one.claim.samples;
+      job.config.policies.checkpoint.enabled = on ? policies::Enabled::on : policies::Enabled::off;
+      return make_plan(job, kCuda).memory.peak().peak.bytes;
+    };
+    CHECK(one.sized->without.peak.bytes == peak(false));
+    CHECK(one.sized->with.peak.bytes == peak(true));
+    CHECK(peak(false) > peak(true));
+  }
+  const std::string text = test::one_line(claims_text("small.toml", checked));
+  CHECK_THAT(text, Catch::Contains("measured in the run named, a pass takes 31.0 % longer with it (28.0 to "
+                                   "33.0 %, 5 pairs)"));
+  CHECK_THAT(text, Catch::Contains(
+                       "then on one device, with micro-batches of 16 in 80,000,000,000 bytes: without, ") &&
+                       Catch::Contains("which fits; with, "));
+  CHECK_THAT(text, !Catch::Contains("time was not measured"));
+  const auto json = nlohmann::json::parse(claims_json(checked));
+  CHECK(json.at(1).at("claimed").at("device_bytes") == 80'000'000'000);
+  CHECK(json.at(1).at("sized").at("peak_bytes_with") == checked[1].sized->with.peak.bytes);
+  CHECK(json.at(0).at("time").at("pairs") == 5);
+  CHECK(json.at(0).at("sized").is_null());
+  // Of a published size with adapters: its own claim, too.
+  for (const auto& [preset, claims] : {std::pair("7b", 4), {"13b", 4}}) {
+    LoadedConfig published = loaded;
+    llava::options_of(published.config).model.preset = preset;
+    CHECK(family_of(published.config).claims(published.config).size() == static_cast<size_t>(claims));
+  }
+}
+
+TEST_CASE("claims: times are those of a finished run's memory.json") {
+  test::MemoryFileSystem files;
+  MemoryReport report;
+  const auto write = [&](const std::string& text) { write_file_atomically(files, "run/memory.json", text); };
+  const auto refused = [&] { return test::error_text<ConfigError>([&] { measured_times(files, "run"); }); };
+  CHECK(refused() ==
+        "--report run: there is no memory.json in it; name the folder of a finished run of dit-train");
+  files.create_directories("run");
+  write(memory_json(report));
+  CHECK_THAT(refused(), Catch::Contains("its memory.json says of no policy what time it takes"));
+  report.policies = {
+      {.report = {"attention", true, ""}, .bytes = 1, .note = ""},
+      {.report = {"checkpoint", true, ""}, .bytes = 1, .note = "", .time = {{5, 0.3, 0.25, 0.5}}}};
+  write(memory_json(report));
+  const auto times = measured_times(files, "run");
+  REQUIRE(times.size() == 1);
+  CHECK(times.at("checkpoint").pairs == 5);
+  CHECK(times.at("checkpoint").slower_by == 0.3);
+  CHECK(times.at("checkpoint").highest == 0.5);
+  write(R"({"policies": [{"name": 3, "time": {}}]})");
+  CHECK_THAT(test::error_text<FileError>([&] { measured_times(files, "run"); }),
+             Catch::StartsWith("run/memory.json is none that dit-train wrote: "));
 }
 
 TEST_CASE("claims: a policy that computes nothing again costs no FLOPs, whatever another does") {

@@ -76,6 +76,33 @@ TEST_CASE("updates follow AdamW's formula, with the global norm clipped") {
   CHECK(adamw.stopped().item<float>() == 0);
 }
 
+TEST_CASE("norms and biases do not decay where matrices alone do, whatever their rate") {
+  OptimizerOptions options;
+  options.lr = 0.1;
+  options.clip = 0;
+  options.weight_decay = 0.5;
+  options.decays = Decays::matrices;
+  options.rates = {"head: 0.2"};
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  for (const std::string module : {"body", "head"}) {
+    parameters.emplace_back(module + ".weight", at::ones({2, 2}).requires_grad_());
+    parameters.emplace_back(module + ".bias", at::ones({2}).requires_grad_());
+  }
+  AdamW adamw(options, parameters);
+  for (const auto& [name, parameter] : parameters) parameter.mutable_grad() = at::zeros_like(parameter);
+  adamw.step(0.1);
+  const auto value = [&](size_t i) { return parameters[i].second.flatten()[0].item<double>(); };
+  CHECK(value(0) == Approx(1 - 0.1 * 0.5));
+  CHECK(value(1) == 1);
+  CHECK(value(2) == Approx(1 - 0.2 * 0.5));
+  CHECK(value(3) == 1);
+  options.decays = Decays::all;
+  AdamW all(options, parameters);
+  for (const auto& [name, parameter] : parameters) parameter.mutable_grad() = at::zeros_like(parameter);
+  all.step(0.1);
+  CHECK(value(1) == Approx(1 - 0.1 * 0.5));
+}
+
 TEST_CASE(
     "parameters may have a rate of their own, which follows the schedule; all else has the common one") {
   OptimizerOptions options;

@@ -99,6 +99,30 @@ TEST_CASE("savings: each active policy has the difference of two peaks") {
   CHECK(run.peak(run.config.policies) == all);
 }
 
+TEST_CASE("savings: passes with a policy and without it are timed in turns, as many pairs as begin in time") {
+  Setting run(everything_on());
+  // Each pair asks whether it begins in time, then when each pass begins and ends: 0.3 s with the policy and
+  // 0.2 s without, which come in turns.
+  const std::vector<double> since{0, 0, 0.3, 0, 0.2, 0, 0, 0.2, 0, 0.3};
+  double now = 0;
+  size_t asked = 0;
+  const auto seconds = [&] {
+    if (asked > 0) now += since[(asked - 1) % since.size()];
+    ++asked;
+    return now;
+  };
+  const auto savings = run.savings({.available = {}, .stop_requested = {}, .seconds = seconds});
+  REQUIRE(savings.size() == 4);
+  REQUIRE(savings[0].time);
+  CHECK(savings[0].time->pairs == 4);
+  for (const double part : {savings[0].time->slower_by, savings[0].time->lowest, savings[0].time->highest})
+    CHECK(part == Approx(0.5));
+  CHECK_FALSE(savings[2].time);  // ema has no part in a pass
+  CHECK(savings[0].remarks() == "a pass takes 50.0 % longer with it (50.0 to 50.0 %, 4 pairs)");
+  CHECK(timed_text({3, -0.125, -0.2, 0.01}) == "takes 12.5 % less time with it (-20.0 to 1.0 %, 3 pairs)");
+  for (const PolicySaving& saving : run.savings()) CHECK_FALSE(saving.time);
+}
+
 TEST_CASE("savings: a policy that is off saved nothing, and costs no step") {
   RunConfig config = test::tiny_config();
   PolicyOptions::tables(config.policies, [](const char*, auto& one) { one.enabled = Enabled::off; });

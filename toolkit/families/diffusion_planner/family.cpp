@@ -42,7 +42,9 @@ class Family final : public Configuration {
     return {models::diffusion_planner_kept_results.begin(), models::diffusion_planner_kept_results.end()};
   }
 
-  std::vector<Claim> claims() const override { return diffusion_planner::claims(); }
+  std::vector<Claim> claims(const RunConfig& /*config*/) const override {
+    return diffusion_planner::claims();
+  }
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);

@@ -70,10 +70,10 @@ TrajectoryObjectiveOptions objective_options(const RunConfig& config) {
   if (augmentation.probability > 0 || augmentation.smooth) options.augmentation = augmentation;
   options.solver.steps = config.sample.steps;
   // A simulation reads no files, and scales change no size.
-  options.scales = data.normalization.empty() || policies::simulating()
-                       ? published_scales(sizes_of(model).lane_features)
-                       : read_normalization(posix_file_system(), data.normalization, layout_of(model),
-                                            sizes_of(model));
+  options.scales =
+      data.normalization.empty() || policies::simulating()
+          ? published_scales(sizes_of(model).lane_features)
+          : read_normalization(posix_file_system(), data.normalization, layout_of(model), sizes_of(model));
   return options;
 }
 
@@ -86,8 +86,7 @@ TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c1
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
     : config_(config), model_(std::move(model)) {
-  if (!device().is_meta())
-    objective_.emplace(options_of(config).model, objective_options(config), device());
+  if (!device().is_meta()) objective_.emplace(options_of(config).model, objective_options(config), device());
 }
 
 std::unique_ptr<TrainableModel> TrainableDiffusionPlanner::with_own_seam() const {
@@ -122,7 +121,7 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::sample(const DataSource& dat
 std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSource& data, int64_t all,
                                                                  const KeepGoing& keep_going) const {
   const at::NoGradGuard no_grad;
-  const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
+  const int64_t micro_batch = samples_of_micro_batch(config_);
   const int64_t batches = (all + micro_batch - 1) / micro_batch;
   std::vector<NamedTensor> samples;
   policies::FoldableLoop passes("batches of samples", batches);

@@ -156,7 +156,7 @@ class DrawnImages final : public Drawing {
     const RunConfig& config = source_.config;
     at::Tensor samples = with_trained<TrainableDit>(source_, config, device, [&](const TrainableDit& model) {
       return sample(model.dit(), options_of(config).diffusion, options_, labels_,
-                    config.data.batch / config.train.accumulate, keep_going);
+                    samples_of_micro_batch(config), keep_going);
     });
     if (!samples.defined()) return {};
     return {{"samples", as_trained() ? samples : unscaled(samples, options_of(config).data)}};

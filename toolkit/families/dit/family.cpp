@@ -61,7 +61,7 @@ class Family final : public Configuration {
 
   // Pictures of twice the width have four times the tokens.
   std::array<SizedJob, 2> two_sizes(const RunConfig& config) const override {
-    const int64_t samples = config.data.batch / config.train.accumulate;
+    const int64_t samples = samples_of_micro_batch(config);
     const SizedJob few = ModelFamily::of_size(config, samples * facts(config).tokens);
     SizedJob many = few;
     options_of(many.config).model.image_size *= 2;
@@ -69,7 +69,7 @@ class Family final : public Configuration {
     return {few, many};
   }
 
-  std::vector<Claim> claims() const override { return dit::claims(); }
+  std::vector<Claim> claims(const RunConfig& /*config*/) const override { return dit::claims(); }
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DitOptions model = models::resolved(options_of(config).model);

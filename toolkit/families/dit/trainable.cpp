@@ -48,7 +48,7 @@ Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generato
 std::vector<NamedTensor> TrainableDit::sample(const DataSource& data, const KeepGoing& keep_going) const {
   const std::vector<int64_t> labels = grid_labels(config_, data.class_names());
   at::Tensor samples = dit::sample(dit_, options_of(config_).diffusion, draw_options(config_), labels,
-                                   config_.data.batch / config_.train.accumulate, keep_going);
+                                   samples_of_micro_batch(config_), keep_going);
   if (!samples.defined()) return {};
   return {{"samples", unscaled(samples, options_of(config_).data)},
           {"labels", at::tensor(labels, at::kLong)}};

@@ -1,9 +1,6 @@
 #include "toolkit/families/llava/adapter_files.h"
 
-#include <ATen/ops/matmul.h>
-
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "toolkit/core/errors.h"
@@ -18,40 +15,60 @@ namespace {
 
 constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
 
-[[noreturn]] void refuse_without_adapters(const std::string& name) {
-  throw ConfigError(name + " have no adapters; leave --adapter and --merge out");
-}
+constexpr std::string_view kProjector = "model.mm_projector.", kNorm = "model.norm.weight",
+                           kHead = "lm_head.weight";
 
 // As peft calls them, around transformers' model.
 std::string peft_name(const std::string& own) {
-  const std::string projector = "model.mm_projector.", layers = "model.layers.", begin = "base_model.model.";
-  if (own.starts_with(projector)) {
-    const std::string number = own.substr(projector.size(), 1) == "0" ? "1" : "2";
-    return begin + "model.multi_modal_projector.linear_" + number + own.substr(projector.size() + 1);
-  }
-  return begin + "model.language_model.layers." + own.substr(layers.size());
+  const std::string begin = "base_model.model.";
+  if (own == kHead) return begin + own;
+  if (!own.starts_with(kProjector))
+    return begin + "model.language_model." + own.substr(std::string("model.").size());
+  const std::string number = own.substr(kProjector.size(), 1) == "0" ? "1" : "2";
+  return begin + "model.multi_modal_projector.linear_" + number + own.substr(kProjector.size() + 1);
+}
+
+// What is trained beside the adapters: what its tensors' names begin with, and how peft calls it.
+std::vector<std::pair<std::string_view, const char*>> trained_beside(const RunConfig& config) {
+  std::vector<std::pair<std::string_view, const char*>> list;
+  const std::vector<std::string>& parts = config.train.parts;
+  if (contains(parts, "projector")) list.emplace_back(kProjector, "multi_modal_projector");
+  if (contains(parts, "norm")) list.emplace_back(kNorm, "language_model.norm");
+  if (contains(parts, "head")) list.emplace_back(kHead, "lm_head");
+  return list;
 }
 
 }  // namespace
 
+void refuse_without_adapters(const std::string& argument, const std::string& name) {
+  throw ConfigError(argument + ": " + name + " have no adapters; leave it out");
+}
+
+std::pair<std::string, bool> adapted_module(const std::string& name) {
+  const bool is_up = name.ends_with(kUp);
+  if (!is_up && !name.ends_with(kDown)) return {"", false};
+  return {name.substr(0, name.size() - (is_up ? kUp : kDown).size()), is_up};
+}
+
 AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
   const models::LlavaLora& lora = options_of(config).model.lora;
-  if (lora.r == 0) refuse_without_adapters(weights.name);
-  const bool projects = contains(config.train.parts, "projector");
-  if (projects && options_of(config).model.projector_depth() != 2) {
+  if (lora.r == 0) refuse_without_adapters("--adapter", weights.name);
+  const auto beside = trained_beside(config);
+  if (contains(config.train.parts, "projector") && options_of(config).model.projector_depth() != 2) {
     throw ConfigError(
         "--adapter: " + weights.name + " have a projector of kind \"" + options_of(config).model.projector +
         "\", and transformers knows \"mlp2x_gelu\" alone; write the whole model with --merge --out");
   }
   AdapterFiles files;
   for (const StoredTensor& tensor : with_own_names(weights).tensors) {
-    const bool is_adapter = tensor.name.ends_with(kDown) || tensor.name.ends_with(kUp);
-    if (is_adapter || (projects && tensor.name.starts_with("model.mm_projector.")))
+    const bool is_beside = std::any_of(beside.begin(), beside.end(),
+                                       [&](const auto& one) { return tensor.name.starts_with(one.first); });
+    if (is_beside || !adapted_module(tensor.name).first.empty())
       files.tensors.push_back({peft_name(tensor.name), tensor.read().to(at::kFloat)});
   }
   if (std::none_of(files.tensors.begin(), files.tensors.end(),
                    [](const NamedTensor& one) { return one.name.ends_with(kUp); }))
-    refuse_without_adapters(weights.name);
+    refuse_without_adapters("--adapter", weights.name);
   // The tower has matrices of the same names.
   nlohmann::ordered_json json = {
       {"peft_type", "LORA"},
@@ -64,27 +81,9 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"target_modules", ".*language_model\\.layers.*\\.(" + listed(lora.targets, "|", "|") + ")"}};
-  if (projects) json["modules_to_save"] = {"multi_modal_projector"};
+  for (const auto& one : beside) json["modules_to_save"].push_back(one.second);
   files.config = json.dump(2) + "\n";
   return files;
-}
-
-std::vector<NamedTensor> merged_weights(std::vector<NamedTensor> tensors, const RunConfig& config) {
-  const models::LlavaLora& lora = options_of(config).model.lora;
-  if (lora.r == 0) refuse_without_adapters("the weights");
-  std::map<std::string, at::Tensor> by_name;
-  for (const NamedTensor& tensor : tensors) by_name[tensor.name] = tensor.tensor;
-  std::vector<NamedTensor> merged;
-  for (NamedTensor& one : tensors) {
-    if (one.name.ends_with(kDown) || one.name.ends_with(kUp)) continue;
-    const std::string module = one.name.substr(0, one.name.rfind('.'));
-    const auto down = by_name.find(module + std::string(kDown)), up = by_name.find(module + std::string(kUp));
-    if (down != by_name.end() && up != by_name.end())
-      one.tensor =
-          one.tensor.add(at::matmul(up->second, down->second), lora.alpha / static_cast<double>(lora.r));
-    merged.push_back(std::move(one));
-  }
-  return merged;
 }
 
 void check_adapter(const Weights& weights, const RunConfig& config) {

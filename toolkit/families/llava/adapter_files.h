@@ -1,7 +1,7 @@
-// Adapters as peft keeps them, and joined with what they lie beside.
+// Adapters as peft keeps them.
 #pragma once
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/train/model_family.h"
@@ -13,8 +13,11 @@ namespace dtk::llava {
 /// adapters.
 AdapterFiles adapter_files(const Weights& weights, const RunConfig& config);
 
-/// W + alpha/r · B A in the place of each W with an adapter, in fp32.
-std::vector<NamedTensor> merged_weights(std::vector<NamedTensor> tensors, const RunConfig& config);
+/// Of an adapter's tensor: the module that it lies beside, and whether it is the second of its two; "" of
+/// any other.
+std::pair<std::string, bool> adapted_module(const std::string& name);
+/// Throws the ConfigError of weights without adapters, for which `argument` was given.
+[[noreturn]] void refuse_without_adapters(const std::string& argument, const std::string& name);
 
 /// Throws ConfigError for adapters of a file (Weights::adapter_config) that compute otherwise than
 /// [llava.lora] says, which no shape tells.

@@ -6,6 +6,6 @@
 
 namespace dtk::llava {
 
-std::vector<Claim> claims();
+std::vector<Claim> claims(const RunConfig& config);
 
 }  // namespace dtk::llava

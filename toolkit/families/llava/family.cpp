@@ -4,6 +4,7 @@
 #include "toolkit/families/llava/claims.h"
 #include "toolkit/families/llava/configuration.h"
 #include "toolkit/families/llava/dialogue_source.h"
+#include "toolkit/families/llava/exported.h"
 #include "toolkit/families/llava/laws.h"
 #include "toolkit/families/llava/planned.h"
 #include "toolkit/families/llava/trainable.h"
@@ -43,7 +44,7 @@ class Family final : public Configuration {
   SizedJob of_size(const RunConfig& config, int64_t tokens) const override {
     return of_length(config, tokens);
   }
-  std::vector<Claim> claims() const override { return llava::claims(); }
+  std::vector<Claim> claims(const RunConfig& config) const override { return llava::claims(config); }
   std::array<SizedJob, 2> two_sizes(const RunConfig& config) const override { return two_lengths(config); }
   std::vector<TokenNote> token_notes(const RunConfig& config, c10::Device device) const override {
     return llava::token_notes(config, device);
@@ -62,16 +63,12 @@ class Family final : public Configuration {
   AdapterFiles adapter(const Weights& weights, const RunConfig& config) const override {
     return adapter_files(weights, config);
   }
-  std::vector<NamedTensor> merged(std::vector<NamedTensor> exported, const RunConfig& config) const override {
-    return merged_weights(std::move(exported), config);
+  Exporting exporting(const Weights& own, const RunConfig& config,
+                      const ExportChanges& changes) const override {
+    return llava::exporting(own, config, changes);
   }
-
-  std::string lost_by_merging(const RunConfig& config) const override {
-    const models::LlavaBase base = options_of(config).model.base;
-    if (!models::is_packed(base)) return "";
-    return "the adapters were trained beside a base in " + std::string(policies::text_of(base)) +
-           ", and are joined with the weights that it was packed from: what the packing changed is not in "
-           "them, so that answers may differ from the run's";
+  std::string lost_by_export(const RunConfig& config, const ExportChanges& changes) const override {
+    return llava::lost_by_export(config, changes);
   }
 
   // What a plan counts is of the largest micro-batch: a step's own where all are as long.

@@ -37,9 +37,7 @@ std::optional<Law> law_of(const models::LlavaOptions& model, const policies::Pol
     if (!autocast || is_fp32 || !all) return std::nullopt;
     return Law{20, 8, 14, "20h + 8f + 14r"};
   }
-  if (!is_fp32) return Law{16, 6, 0, "16h + 6f"};
-  if (!autocast) return Law{24, 12, 0, "24h + 12f"};
-  return std::nullopt;
+  return is_fp32 && !autocast ? Law{24, 12, 0, "24h + 12f"} : Law{16, 6, 0, "16h + 6f"};
 }
 
 std::string what_is_trained(const models::LlavaOptions& model) {
@@ -73,7 +71,7 @@ TokenNote logits_note(const RunConfig& config, const models::LlavaOptions& model
 
 SizedJob of_length(const RunConfig& config, int64_t tokens) {
   constexpr int64_t kMaxLength = 1 << 20;
-  const int64_t samples = config.data.batch / config.train.accumulate;
+  const int64_t samples = samples_of_micro_batch(config);
   SizedJob job{config, 0};
   Options& options = options_of(job.config);
   options.lengths = {};
@@ -83,8 +81,7 @@ SizedJob of_length(const RunConfig& config, int64_t tokens) {
 }
 
 std::array<SizedJob, 2> two_lengths(const RunConfig& config) {
-  const int64_t samples = config.data.batch / config.train.accumulate,
-                length = options_of(config).data.max_length;
+  const int64_t samples = samples_of_micro_batch(config), length = options_of(config).data.max_length;
   const bool has_room = length / 2 > options_of(config).model.image_tokens() + 1;
   const int64_t few = samples * (has_room ? length / 2 : length);
   return {of_length(config, few), of_length(config, 2 * few)};

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
@@ -216,6 +217,34 @@ std::optional<models::PackedWeight> packed_in_file(const StoredTensor& stored, m
   const bool fits = packing == models::Packing::int8 ? is_int8 : !is_int8 && nested == double_quant;
   if (!fits) return std::nullopt;
   return read_parts(*stored.parts, stored.shape[0], stored.shape[1]);
+}
+
+std::vector<NamedTensor> as_in_file(const std::string& name, const PackedWeight& weight) {
+  const std::string module = name.substr(0, name.size() - kWeight.size());
+  if (weight.packing == Packing::int8) {
+    return {{name, weight.codes},
+            {module + std::string(kScales), weight.absmax},
+            {module + std::string(kFormat), at::zeros({}, at::kByte)}};
+  }
+  const auto values = [](const std::vector<float>& map) { return at::tensor(at::ArrayRef<float>(map)); };
+  // As Python's json.dumps() writes it.
+  std::string state =
+      fmt::format(R"({{"quant_type": "nf4", "blocksize": {}, "dtype": "float32", "shape": [{}, {}])",
+                  kBlockOfCodes, weight.out, weight.in);
+  std::vector<NamedTensor> tensors{{name, weight.codes},
+                                   {name + ".absmax", weight.absmax},
+                                   {name + ".quant_map", values(models::nf4_values())}};
+  if (weight.nested_absmax.defined()) {
+    tensors.push_back({name + ".nested_absmax", weight.nested_absmax});
+    tensors.push_back({name + ".nested_quant_map", values(models::nested_values())});
+    state += fmt::format(R"(, "nested_blocksize": {}, "nested_dtype": "float32", "nested_offset": {})",
+                         kBlockOfMagnitudes, weight.nested_offset.item<double>());
+  }
+  state += "}";
+  const at::Tensor text = at::empty({std::ssize(state)}, at::kByte);
+  std::copy(state.begin(), state.end(), text.mutable_data_ptr<uint8_t>());
+  tensors.push_back({name + std::string(kState) + "nf4", text});
+  return tensors;
 }
 
 }  // namespace dtk::llava

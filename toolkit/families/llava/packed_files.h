@@ -6,6 +6,8 @@
 #include <dtk/models/quantized.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "toolkit/checkpoint/weights.h"
 
@@ -19,5 +21,8 @@ Weights with_packed_joined(Weights weights);
 /// What a tensor's file holds, on the CPU; nothing where it is not packed there, or otherwise.
 std::optional<models::PackedWeight> packed_in_file(const StoredTensor& stored, models::Packing packing,
                                                    bool double_quant);
+
+/// A packed weight as such files hold it; `name` ends in ".weight".
+std::vector<NamedTensor> as_in_file(const std::string& name, const models::PackedWeight& weight);
 
 }  // namespace dtk::llava

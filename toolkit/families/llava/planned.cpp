@@ -17,10 +17,6 @@
 namespace dtk::llava {
 namespace {
 
-int64_t micro_batch(const RunConfig& config) {
-  return config.data.batch / config.train.accumulate;
-}
-
 Batch batch_of(const RunConfig& config, std::vector<SampleSize> sizes, at::TensorOptions options) {
   const models::LlavaOptions model = models::resolved(options_of(config).model);
   const int64_t length = length_of(options_of(config).data, sizes);
@@ -133,7 +129,7 @@ bool pads_to_max(const RunConfig& config) {
 
 std::vector<SampleSize> largest_in_order(const RunConfig& config, const std::vector<SampleSize>& sizes) {
   Largest largest(pads_to_max(config));
-  const int64_t micro = micro_batch(config), all = std::ssize(sizes);
+  const int64_t micro = samples_of_micro_batch(config), all = std::ssize(sizes);
   for (int64_t first = 0; first < all; first += micro)
     largest.look_at({sizes.begin() + first, sizes.begin() + std::min(all, first + micro)}, 1);
   return largest.found().samples;
@@ -194,7 +190,7 @@ Batch longest_batch(const RunConfig& config, int64_t samples, at::TensorOptions 
 
 LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths) {
   const std::vector<SampleSize>& sizes = lengths.training;
-  const int64_t micro = micro_batch(config), all = std::ssize(sizes);
+  const int64_t micro = samples_of_micro_batch(config), all = std::ssize(sizes);
   const int64_t in_epoch = config.data.drop_last ? all / micro * micro : all;
   constexpr int64_t kMaxLookedAt = 50'000'000;
   const auto samples = samples_of_run(config, lengths, in_epoch);

@@ -1,6 +1,7 @@
 #include "toolkit/families/llava/tokenizer.h"
 
 #include <array>
+#include <charconv>
 #include <optional>
 #include <queue>
 #include <unordered_map>
@@ -26,6 +27,15 @@ SentencePieceModel read_model(const std::filesystem::path& file) {
   return parse_sentencepiece(files.read(file, kMaxModelBytes), shown(file));
 }
 
+// Of a piece "<0x0A>".
+size_t byte_of(const std::string& text, const std::filesystem::path& file) {
+  unsigned value = 0;
+  const char* const begin = text.data() + 3;
+  const bool is_long = text.size() == 6 && text.starts_with("<0x") && text.back() == '>';
+  if (is_long && std::from_chars(begin, begin + 2, value, 16).ptr == begin + 2) return value;
+  throw DataError(shown(file) + ": no SentencePiece model: its byte " + in_quotes(text) + " is none");
+}
+
 // Bytes of the UTF-8 character that a text begins with, one for what is none.
 size_t character_at(std::string_view text, size_t at) {
   const auto byte = static_cast<uint8_t>(text[at]);
@@ -46,8 +56,7 @@ struct Tokenizer::Model {
       if (piece.type == PieceType::control && piece.text == "<s>") begin = id;
       if (piece.type == PieceType::control && piece.text == "</s>") end = id;
       // "<0x0A>"
-      if (piece.type == PieceType::byte && piece.text.size() == 6)
-        bytes.at(std::stoul(piece.text.substr(3, 2), nullptr, 16) & 0xff) = id;
+      if (piece.type == PieceType::byte) bytes.at(byte_of(piece.text, file)) = id;
     }
     if (begin < 0 || end < 0 || unknown < 0) {
       throw DataError(shown(file) +

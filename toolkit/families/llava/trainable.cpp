@@ -20,14 +20,14 @@
 namespace dtk::llava {
 
 std::vector<std::string> part_names() {
-  return {"vision", "projector", "text", "lora"};
+  return {"vision", "projector", "text", "lora", "norm", "head"};
 }
 
 models::LlavaOptions model_options(const RunConfig& config) {
   models::LlavaOptions options = options_of(config).model;
   const std::vector<std::string>& parts = config.train.parts;
   options.trained = {contains(parts, "vision"), contains(parts, "projector"), contains(parts, "text"),
-                     contains(parts, "lora")};
+                     contains(parts, "lora"),   contains(parts, "norm"),      contains(parts, "head")};
   return options;
 }
 

@@ -6,7 +6,8 @@
 
 namespace dtk::llava {
 
-/// What of the model a run trains: "vision", "projector", "text", "lora".
+/// What of the model a run trains: "vision", "projector", "text" (with "norm", the last, and "head"),
+/// "lora".
 std::vector<std::string> part_names();
 
 /// [llava] with what train.parts says.

@@ -100,6 +100,7 @@ class Llava {
   at::Tensor tower_layer(const LlavaTowerLayer& layer, at::Tensor x) const;
   at::Tensor project(at::Tensor x) const;
   at::Tensor embed(at::Tensor ids) const;
+  at::Tensor normed(const at::Tensor& x) const;
   /// Cosine and sine (T, d) of the places from `first` on, as x is and, after these, as autocast multiplies.
   Tensors rotation(int64_t first, int64_t tokens, const at::Tensor& x) const;
   at::Tensor text_layer(size_t number, at::Tensor x, const Tensors& rotation, LlavaCache* cache,

@@ -88,8 +88,10 @@ constexpr auto enum_texts(LlavaBase) {
 struct LlavaTrained {
   bool vision = false;
   bool projector = true;
-  bool text = true;
+  bool text = true;  // the decoder, its last norm and the head with it
   bool lora = false;
+  bool norm = false;  // the decoder's last one
+  bool head = false;
   friend bool operator==(const LlavaTrained&, const LlavaTrained&) = default;
 };
 

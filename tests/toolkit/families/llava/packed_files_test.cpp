@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -30,39 +31,14 @@ at::Tensor bytes_of(const std::string& text) {
   return at::from_blob(const_cast<char*>(text.data()), {std::ssize(text)}, at::kByte).clone();
 }
 
-at::Tensor values_of(const std::vector<float>& values) {
-  return at::tensor(at::ArrayRef<float>(values));
-}
-
+// Of the JSON that as_in_file() writes.
 Json state_of(const PackedWeight& weight) {
-  Json state = {
-      {"quant_type", "nf4"}, {"blocksize", 64}, {"dtype", "float32"}, {"shape", {weight.out, weight.in}}};
-  if (weight.nested_absmax.defined()) {
-    state["nested_blocksize"] = 256;
-    state["nested_dtype"] = "float32";
-    state["nested_offset"] = weight.nested_offset.item<double>();
+  for (const NamedTensor& one : as_in_file("x.weight", weight)) {
+    if (!one.name.ends_with("nf4")) continue;
+    const auto* const begin = one.tensor.const_data_ptr<uint8_t>();
+    return Json::parse(begin, begin + one.tensor.numel());
   }
-  return state;
-}
-
-/// As transformers writes it.
-std::vector<NamedTensor> in_file(const std::string& name, const PackedWeight& weight) {
-  const std::string module = name.substr(0, name.rfind('.'));
-  if (weight.packing == Packing::int8) {
-    return {{name, weight.codes},
-            {module + ".SCB", weight.absmax},
-            {module + ".weight_format", at::zeros({}, at::kByte)}};
-  }
-  std::vector<NamedTensor> tensors{
-      {name, weight.codes},
-      {name + ".absmax", weight.absmax},
-      {name + ".quant_map", values_of(models::nf4_values())},
-      {name + ".quant_state.bitsandbytes__nf4", bytes_of(state_of(weight).dump())}};
-  if (weight.nested_absmax.defined()) {
-    tensors.push_back({name + ".nested_absmax", weight.nested_absmax});
-    tensors.push_back({name + ".nested_quant_map", values_of(models::nested_values())});
-  }
-  return tensors;
+  return {};
 }
 
 struct Files {
@@ -78,7 +54,7 @@ struct Files {
         all.push_back({name, parameter.detach()});
         continue;
       }
-      for (NamedTensor& one : in_file(name, models::packed(parameter.detach(), packing, double_quant)))
+      for (NamedTensor& one : as_in_file(name, models::packed(parameter.detach(), packing, double_quant)))
         all.push_back(std::move(one));
     }
     return all;
@@ -182,6 +158,76 @@ llava.base = ")" + base + "\"\n",
     ++compared;
   }
   CHECK(compared == (kind == "nf4" ? 3 * 7 : 2 * 7));
+  // And written with the bits that they were read with.
+  std::map<std::string, at::Tensor> written;
+  const RunConfig plain = config("fp32");
+  for (const NamedTensor& one : family_of(plain).to_export(weights, plain, {.pack = kind}))
+    written[one.name] = one.tensor;
+  int64_t in_both = 0;
+  for (const StoredTensor& one : with_own_names(weights).tensors) {
+    if (!one.name.starts_with("model.layers.")) continue;
+    CAPTURE(one.name);
+    CHECK(same_bits(written.at(one.name), one.read()));
+    ++in_both;
+  }
+  CHECK(in_both == 2 + (kind == "nf4" ? 6 * 7 : 3 * 7));
+  CHECK(in_both == std::count_if(written.begin(), written.end(),
+                                 [](const auto& one) { return one.first.starts_with("model.layers."); }));
+}
+
+TEST_CASE("what is exported has its adapters joined in, or its matrices packed, or both") {
+  const test::DialogueFolder folder;
+  const RunConfig config =
+      folder.config({R"(train.parts=["projector", "lora"])", "llava.lora.r=4", "llava.lora.alpha=6"}).config;
+  const TrainableLlava model(config, at::kCPU);
+  Weights own{"a run", {}};
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, parameter] : model.parameters()) {
+    const at::NoGradGuard no_grad;
+    if (name.find("lora_B") != name.npos) at::Tensor(parameter).normal_();
+    const at::Tensor value = values[name] = parameter.detach();
+    own.tensors.push_back({name, at::kFloat, value.sizes().vec(), [value] { return value.clone(); }});
+  }
+  const bool merge = GENERATE(false, true);
+  const std::string pack = GENERATE("", "nf4", "int8");
+  CAPTURE(merge, pack);
+  std::map<std::string, at::Tensor> wanted;
+  for (const auto& [name, value] : values) {
+    const bool is_adapter = name.find("lora_") != name.npos;
+    if (is_adapter && merge) continue;
+    const std::string module = name.substr(0, name.rfind('.'));
+    at::Tensor weight = value;
+    if (merge && values.count(module + ".lora_A.weight") > 0)
+      weight = value.add(
+          at::matmul(values.at(module + ".lora_B.weight"), values.at(module + ".lora_A.weight")), 1.5);
+    const bool packs = !pack.empty() && !is_adapter && name.starts_with("model.layers.") && value.dim() == 2;
+    if (!packs) {
+      wanted[name] = weight;
+      continue;
+    }
+    const Packing packing = pack == "nf4" ? Packing::nf4 : Packing::int8;
+    for (const NamedTensor& one : as_in_file(name, models::packed(weight, packing, /*double_quant=*/true)))
+      wanted[one.name] = one.tensor;
+  }
+  const std::vector<NamedTensor> written =
+      family_of(config).to_export(own, config, {.merge = merge, .pack = pack});
+  CHECK(written.size() == wanted.size());
+  for (const NamedTensor& one : written) {
+    CAPTURE(one.name);
+    CHECK(same_bits(one.tensor, wanted.at(one.name)));
+  }
+  const std::string lost = family_of(config).lost_by_export(config, {.merge = merge, .pack = pack});
+  CHECK(lost.empty() == pack.empty());  // nothing was packed in training
+  CHECK(test::error_text<ConfigError>([&] { family_of(config).to_export(own, config, {.pack = "fp4"}); }) ==
+        "--pack fp4: allowed: nf4, int8");
+  const RunConfig without = folder.config({}).config;
+  CHECK_THAT(test::error_text<ConfigError>([&] {
+               Weights plain{"a base", {}};
+               for (const StoredTensor& one : own.tensors)
+                 if (one.name.find("lora_") == one.name.npos) plain.tensors.push_back(one);
+               family_of(without).to_export(plain, without, {.merge = true});
+             }),
+             Catch::StartsWith("--merge: ") && Catch::EndsWith(" have no adapters; leave it out"));
 }
 
 TEST_CASE("packed weights of another kind, with other values or of no size are refused by name") {

@@ -21,7 +21,9 @@
 namespace dtk::llava {
 namespace {
 
-using Gradients = std::map<std::string, at::Tensor>;
+struct Gradients : std::map<std::string, at::Tensor> {
+  bool of_text = false;  // no sample had a picture
+};
 using Settings = std::vector<std::string>;
 
 Gradients gradients_of(const LoadedConfig& loaded, const RunData& data) {
@@ -38,6 +40,7 @@ Gradients gradients_of(const LoadedConfig& loaded, const RunData& data) {
     return data.split.training->length(sample).value() > 0;
   });
   Gradients gradients;
+  gradients.of_text = !has_picture;
   const std::vector<std::string> unused = trainer.model().unused();
   for (const auto& [name, parameter] : trainer.model().parameters()) {
     const bool is_unused = std::find(unused.begin(), unused.end(), name) != unused.end();
@@ -72,6 +75,7 @@ TEST_CASE("random jobs: each trained tensor has a gradient, bit-equal to that wi
   constexpr uint64_t kJobs = 200;
   constexpr int64_t kWords = 320;  // of the folder's tokenizer
   int64_t compared = 0;
+  uint64_t of_text = 0;
   std::set<std::string> seen;
   for (uint64_t index = 0; index < kJobs; ++index) {
     Settings settings = bench::llava_case(30, index, kWords);
@@ -90,6 +94,7 @@ TEST_CASE("random jobs: each trained tensor has a gradient, bit-equal to that wi
     const Gradients with = gradients_of(loaded, data),
                     without = gradients_of(parse_config("", "plain", plain(settings)), data);
     REQUIRE(with.size() == without.size());
+    of_text += with.of_text ? 1 : 0;
     for (const auto& [name, gradient] : with) {
       CAPTURE(name);
       CHECK(test::same_bits(gradient, without.at(name)));
@@ -97,9 +102,13 @@ TEST_CASE("random jobs: each trained tensor has a gradient, bit-equal to that wi
     }
   }
   CHECK(compared > 3000);
+  CHECK(of_text > 0);
+  CHECK(of_text < kJobs);
   for (const char* const one :
-       {R"(train.parts=["lora"])", R"(train.parts=["vision", "projector", "text"])", "llava.base=nf4",
-        "llava.base=int8", "llava.lora.dropout=0.5", "train.accumulate=3", "policies.checkpoint.keep=offload",
+       {R"(train.parts=["lora"])", R"(train.parts=["lora", "head"])", R"(train.parts=["lora", "norm"])",
+        R"(train.parts=["head"])", R"(train.parts=["norm"])",
+        R"(train.parts=["vision", "projector", "text"])", "llava.base=nf4", "llava.base=int8",
+        "llava.lora.dropout=0.5", "train.accumulate=3", "policies.checkpoint.keep=offload",
         "policies.checkpoint.keep=block"})
     CHECK(seen.count(one) == 1);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "support/catch.h"
@@ -99,6 +100,34 @@ TEST_CASE("micro-batches weigh their labels: their gradients are those of the wh
   std::set<int64_t> counts;
   for (int64_t i = 0; i < one.data.all->size(); ++i) counts.insert(one.data.all->weight(i));
   CHECK(counts.size() > 3);
+}
+
+TEST_CASE(
+    "no tensor of a step has a number for each pair of tokens, but where attention stores its weights") {
+  const test::DialogueFolder folder;
+  folder.write(
+      "long.json",
+      nlohmann::json::array({test::dialogue("a", {"0.png"}, {"<image>\nwhat?", std::string(4000, 'x')})}));
+  constexpr int64_t kTokens = 1024;
+  const auto largest = [&](const std::string& attention) {
+    const policies::CountingAllocatorGuard counting;
+    Run run(folder, {"llava.data.max_length=" + std::to_string(kTokens), "data.batch=1",
+                     "llava.data.conversations=" + folder.path("long.json"),
+                     "policies.attention.enabled=" + attention});
+    policies::cpu_accounts().start_event_log();
+    run.trainer.step();
+    // But for what lives within one operator: a kernel works in blocks.
+    std::map<uint64_t, int64_t> tensors;
+    for (const policies::MemoryEvent& event : policies::cpu_accounts().stop_event_log()) {
+      if (event.kind == policies::MemoryEvent::Kind::birth) tensors[event.serial] = event.bytes;
+      if (event.kind == policies::MemoryEvent::Kind::scratch) tensors.erase(event.serial);
+    }
+    int64_t bytes = 0;
+    for (const auto& one : tensors) bytes = std::max(bytes, one.second);
+    return bytes;
+  };
+  CHECK(largest("true") < kTokens * kTokens);
+  CHECK(largest("false") >= kTokens * kTokens);
 }
 
 TEST_CASE("a step that weighs nothing is passed over, counted, and changes nothing but the position") {
@@ -272,6 +301,20 @@ TEST_CASE("a checkpoint has not the frozen weights of a file, and goes on with t
           load_training(open_checkpoint(files, second), again.trainer);
         }) == place + ": the frozen weights of this run are those of " + first.string() + ", and " +
                   model_file + " has changed since (its SHA-256 differs); put back the file that it was");
+
+  // Moved into the run's folder it is found again.
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file_atomically(files, model_file, bytes);
+  const std::filesystem::path moved = second.parent_path().parent_path() / first.filename();
+  files.rename(first, moved);
+  load_training(open_checkpoint(files, second), again.trainer);
+  CHECK(again.trainer.base()->path == moved.string());
+  CHECK(again.trainer.base()->files.front().path == (moved / "model.safetensors").string());
+  files.remove_all(moved);
+  CHECK_THAT(
+      test::error_text<ConfigError>([&] { load_training(open_checkpoint(files, second), again.trainer); }),
+      Catch::EndsWith(model_file + " is not there; put it back where it was, or into " +
+                      second.parent_path().parent_path().string()));
 }
 
 TEST_CASE("names of LLaVA's own files and of transformers are known, and no mixture") {
@@ -502,11 +545,11 @@ TEST_CASE("configurations of no run of a LLaVA are refused with the key and what
   CHECK_THAT(config_refusal(folder, {"train.parts=[]"}),
              Catch::EndsWith(
                  "train.parts is empty, so that nothing is trained; name some of vision, projector, text, "
-                 "lora"));
+                 "lora, norm, head"));
   CHECK_THAT(
       config_refusal(folder, {R"(train.parts=["tower"])"}),
       Catch::EndsWith(R"(train.parts names "tower", which train.model = "llava" has not; allowed: vision, )"
-                      "projector, text and lora"));
+                      "projector, text, lora, norm and head"));
   CHECK_THAT(
       config_refusal(folder, {"llava.lora.r=4"}),
       Catch::EndsWith(R"(llava.lora.r = 4 makes adapters, and train.parts = ["vision", "projector", "text"] )"

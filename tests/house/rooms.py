@@ -68,6 +68,7 @@ MODELS = rows(
         ("dit", "the diffusion transformer DiT", "seam"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam"),
         ("llava", "the vision-language model LLaVA", "seam quantized"),
+        ("vggt", "VGGT: cameras, depths and points from pictures of a scene", "seam"),
     ],
 )
 TOOLKIT = rows(

@@ -91,7 +91,8 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters,
                     entries_line("unknown", unknown) + entries_line("of another shape", misshapen) +
                     entries_line("not floating-point", mistyped) +
                     "\n  Allowed are the parameters of this model, all of them and no others, in "
-                    "floating point; name such weights, or set [model] as these were trained" +
+                    "floating point; name such weights, or set [" +
+                    heads_option.substr(0, heads_option.find('.')) + "] as these were trained" +
                     hints(in_file, in_model));
 }
 

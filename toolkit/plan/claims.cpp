@@ -207,7 +207,9 @@ std::map<std::string, TimedPairs> measured_times(FileSystem& files, const std::s
   } catch (const nlohmann::json::exception& error) {
     throw FileError(path.string() + " is none that dit-train wrote: " + error.what());
   }
-  if (times.empty()) fail_to_read(run, "its memory.json says of no policy what time it takes");
+  if (times.empty())
+    fail_to_read(
+        run, "its memory.json says of no policy what time it takes, as that of a run of ten seconds does");
   return times;
 }
 

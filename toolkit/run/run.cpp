@@ -124,9 +124,10 @@ class Run {
   std::vector<PolicySaving> savings(const RunResult& result) {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
     MemoryReport report = *result.memory;
-    report.policies = measure_savings(
-        trainer_, config_, meters_.device(),
-        {[] { return available_bytes(); }, world_.stop_requested, [&] { return world_.clock.seconds(); }});
+    const auto seconds = [&] { return world_.clock.seconds(); };
+    report.policies =
+        measure_savings(trainer_, config_, meters_.device(),
+                        {[] { return available_bytes(); }, world_.stop_requested, seconds, result.seconds});
     try {
       record_->memory(report);
     } catch (const FileError& error) {  // the one without savings is still there
@@ -138,8 +139,7 @@ class Run {
 
  private:
   struct Mark {
-    int64_t step = 0;
-    int64_t samples = 0;
+    int64_t step = 0, samples = 0;
     double seconds = 0;
   };
 

@@ -76,8 +76,8 @@ class Trials {
   // Both have been run, so that neither is the first of its kind. Nothing where one does not fit.
   std::optional<TimedPairs> timed(const policies::PolicyKind& policy) try {
     constexpr size_t kPairs = 5;
-    constexpr double kSeconds = 2;
-    if (!limits_.seconds) return std::nullopt;
+    constexpr double kSeconds = 2, kRunSeconds = 10;
+    if (!limits_.seconds || limits_.run_seconds < kRunSeconds) return std::nullopt;
     const auto limit = limited();
     const policies::PhaseScope scope("trial");
     policies::PolicyOptions options = config_.policies;

@@ -18,6 +18,7 @@ struct TrialLimits {
   std::function<std::optional<int64_t>()> available;  // bytes that this machine can still give
   std::function<bool()> stop_requested;               // then what is not measured yet stays so
   std::function<double()> seconds = {};               // a clock; null: nothing is timed
+  double run_seconds = 0;                             // that training took
 };
 
 /// One entry for each policy. Runs one trial step as the run had it and one for each active policy without

@@ -111,7 +111,8 @@ TEST_CASE("savings: passes with a policy and without it are timed in turns, as m
     ++asked;
     return now;
   };
-  const auto savings = run.savings({.available = {}, .stop_requested = {}, .seconds = seconds});
+  const auto savings =
+      run.savings({.available = {}, .stop_requested = {}, .seconds = seconds, .run_seconds = 10});
   REQUIRE(savings.size() == 4);
   REQUIRE(savings[0].time);
   CHECK(savings[0].time->pairs == 4);
@@ -120,7 +121,9 @@ TEST_CASE("savings: passes with a policy and without it are timed in turns, as m
   CHECK_FALSE(savings[2].time);  // ema has no part in a pass
   CHECK(savings[0].remarks() == "a pass takes 50.0 % longer with it (50.0 to 50.0 %, 4 pairs)");
   CHECK(timed_text({3, -0.125, -0.2, 0.01}) == "takes 12.5 % less time with it (-20.0 to 1.0 %, 3 pairs)");
-  for (const PolicySaving& saving : run.savings()) CHECK_FALSE(saving.time);
+  for (const TrialLimits& limits : {TrialLimits{}, TrialLimits{{}, {}, seconds, 9.9}}) {
+    for (const PolicySaving& saving : run.savings(limits)) CHECK_FALSE(saving.time);
+  }
 }
 
 TEST_CASE("savings: a policy that is off saved nothing, and costs no step") {

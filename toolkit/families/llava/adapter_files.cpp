@@ -94,6 +94,12 @@ void check_adapter(const Weights& weights, const RunConfig& config) {
   const auto number = [&](const char* key) {
     return json.contains(key) && json.at(key).is_number() ? json.at(key).get<double>() : 0;
   };
+  if (lora.r == 0) {
+    throw ConfigError(fmt::format(
+        "{} are adapters, and this model has none; set llava.lora.r = {}, llava.lora.alpha = {} and let "
+        "train.parts name \"lora\" in the place of \"text\"",
+        begin, number("r"), number("lora_alpha")));
+  }
   if (number("r") != static_cast<double>(lora.r) || number("lora_alpha") != lora.alpha) {
     throw ConfigError(
         fmt::format("{} have r = {} and alpha = {}, and llava.lora.r = {}, llava.lora.alpha = {}; set "

@@ -140,6 +140,8 @@ std::shared_ptr<const DialogueSource> open_list(const RunConfig& config, const s
   const std::string& file = options_of(config).data.lengths;
   if (file.empty()) return std::make_shared<const DialogueSource>(config, list, progress);
   FileSystem& files = posix_file_system();
+  if (!files.is_folder(parent_of(file)))
+    throw DataError(shown(file) + ": its folder does not exist; make it first, or name a file in another");
   const LengthsKey key = lengths_key(files, config, list);
   std::optional<ListLengths> known = read_lengths(files, file, key);
   const bool is_new = !known;

@@ -1,0 +1,133 @@
+// VGGT, which maps pictures of a scene to cameras, depths and points (Wang et al., 2025): a DINOv2 encoder
+// with registers, blocks that attend within a frame and over all by turns, a camera head and dense heads
+// (DPT), with the names of the published checkpoint. Its track head is not built.
+//
+// Letters: B scenes, S frames of each, H and W of a picture, p of a patch, h = H/p and w = W/p, P = h·w
+// tokens of a frame beside R special ones, C hidden.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <dtk/models/layers.h>
+#include <dtk/models/seam.h>
+#include <dtk/models/vggt_options.h>
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk::models {
+
+/// x + γ1·attention(norm1 x), then x + γ2·mlp(norm2 x).
+struct VggtBlock {
+  Linear norm1, qkv, out, norm2, fc1, fc2;  // of a norm: weight and bias
+  Linear q_norm, k_norm;                    // of a head; undefined in the encoder and the camera head
+  at::Tensor scale1, scale2;
+  double eps = 1e-5;  // of norm1 and norm2
+};
+
+struct VggtCameraHead {
+  Linear token_norm, trunk_norm, embed, modulation, fc1, fc2;
+  at::Tensor empty_pose;  // (1, 1, 9)
+  std::vector<VggtBlock> trunk;
+};
+
+/// conv2(relu(conv1(relu(x)))) + relu(x).
+struct VggtConvUnit {
+  Linear conv1, conv2;  // weight (D, D, 3, 3)
+};
+struct VggtFusion {
+  std::optional<VggtConvUnit> of_tap;  // none in the first that runs
+  VggtConvUnit of_sum;
+  Linear out;
+};
+
+/// A dense head: features of four taps, fused from the last to the first and brought to the picture's size.
+struct VggtDenseHead {
+  std::string name;
+  Linear norm;
+  std::array<Linear, 4> projects, resizes;  // of the third tap nothing is resized
+  std::array<at::Tensor, 4> to_features;    // (D, width, 3, 3)
+  std::array<VggtFusion, 4> fusions;        // by tap
+  Linear out1, out2, out3;
+};
+
+/// Of pictures (B, S, 3, H, W).
+struct VggtSize {
+  int64_t scenes = 0, frames = 0, height = 0, width = 0;  // B, S, H, W
+  int64_t rows = 0, columns = 0;                          // h, w
+};
+
+/// Undefined for heads that are not there.
+struct VggtOutputs {
+  at::Tensor poses;                     // (B, S, 9): translation, quaternion x y z w, fields of view
+  at::Tensor depths, depth_confidence;  // (B, S, H, W)
+  at::Tensor points;                    // (B, S, H, W, 3)
+  at::Tensor points_confidence;         // (B, S, H, W)
+};
+
+class Vggt {
+ public:
+  /// Builds the parameters in fp32 on `device`, drawn from `generator`, a generator of that device (absent:
+  /// the device's default generator). Throws std::invalid_argument with the first of problems(options).
+  Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt);
+
+  /// Of pictures (B, S, 3, H, W) in [0, 1], H and W divisible by p. Throws std::invalid_argument for others.
+  /// What a head reads of a tap is projected where it arises, so that 2,816 numbers a token wait (preset 1b),
+  /// not the tap's 8,192.
+  VggtOutputs forward(at::Tensor pictures) const;
+
+  /// The encoder's patch tokens (B·S, P, C).
+  at::Tensor encode(at::Tensor pictures) const;
+  /// Calls tap(pair, x) with the frame block's and the global block's result side by side, (B, S, R + P, 2C),
+  /// after each pair that `wanted` has, ascending; those behind the last do not run.
+  void aggregate(at::Tensor pictures, const std::vector<int64_t>& wanted,
+                 const std::function<void(int64_t pair, at::Tensor x)>& tap) const;
+  /// Poses (B, S, 9) of each of the four rounds, the last best, of the camera tokens (B, S, 2C) of the last
+  /// pair.
+  std::vector<at::Tensor> poses(at::Tensor tokens) const;
+
+  /// All parameters in a fixed order, under the published names.
+  const NamedTensors& parameters() const { return parameters_; }
+  /// The named modules that run through the seam, in order of execution.
+  const std::vector<std::string>& paths() const { return paths_; }
+  const VggtOptions& options() const { return options_; }
+
+  /// Replace its members to put policies in.
+  Seam seam;
+
+ private:
+  struct Builder;
+  at::Tensor run(const std::string& path, const std::function<at::Tensor(Tensors&&)>& fn,
+                 Tensors&& inputs) const;
+  /// Throws std::invalid_argument for pictures of another shape.
+  VggtSize size_of(const at::Tensor& pictures) const;
+  at::Tensor embedded(at::Tensor pictures, const VggtSize& size) const;
+  at::Tensor positions(const VggtSize& size) const;
+  at::Tensor with_special_tokens(at::Tensor x, const VggtSize& size) const;
+  /// x (N, T, width); cosine and sine (T, width/heads) of the tokens' places, undefined where none turn.
+  at::Tensor through(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
+                     const at::Tensor& sine) const;
+  at::Tensor attended(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
+                      const at::Tensor& sine) const;
+  /// What a round of the camera head adds to `pose`.
+  at::Tensor correction(const at::Tensor& tokens, const at::Tensor& pose) const;
+  at::Tensor projected(const VggtDenseHead& head, size_t tap, at::Tensor x) const;
+  at::Tensor dense(const VggtDenseHead& head, std::array<at::Tensor, 4> taps, const VggtSize& size) const;
+
+  VggtOptions options_;  // resolved
+  NamedTensors parameters_;
+  std::vector<std::string> paths_;
+
+  at::Tensor class_token_, positions_, register_tokens_;  // (1, 1, C), (1, 1 + grid², C), (1, R - 1, C)
+  Linear patches_, encoder_norm_;                         // weight (C, 3, p, p)
+  std::vector<VggtBlock> encoder_, frame_blocks_, global_blocks_;
+  at::Tensor camera_tokens_,
+      frame_registers_;  // (1, 2, 1, C), (1, 2, R - 1, C): of the first frame, of others
+  std::optional<VggtCameraHead> camera_;
+  std::vector<VggtDenseHead> dense_;
+};
+
+}  // namespace dtk::models

@@ -77,10 +77,11 @@ void write_weights(const std::string& path, const models::NamedTensors& paramete
 }
 
 // A batch, its loss, the norms of its gradients, and what is trained.
-void write_reference(const std::string& path, const llava::TrainableLlava& model, const DataSource& data,
-                     int64_t samples) {
-  std::vector<int64_t> first(static_cast<size_t>(samples));
-  std::iota(first.begin(), first.end(), 0);
+void write_reference(const std::string& path, const TrainableModel& trained_one, const DataSource& data,
+                     int64_t samples, bool bf16) {
+  const std::unique_ptr<TrainableModel> own = trained_one.with_own_seam();
+  const auto& model = dynamic_cast<const llava::TrainableLlava&>(*own);
+  const policies::AutocastGuard autocast(at::kCPU, bf16, at::kBFloat16);
   Batch batch = read_batch(data, 0, samples, "reference");
   const models::LlavaBatch parts = llava::llava_batch(std::move(batch));
   std::vector<NamedTensor> tensors = {{"reference.ids", parts.ids.clone()},
@@ -120,8 +121,8 @@ void run(const cxxopts::ParseResult& parsed) {
     bench::fill_zeros(model.parameters(), policies::make_generator(at::kCPU, 2));
   });
   if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
-    write_reference(path, dynamic_cast<const llava::TrainableLlava&>(trainer.model()), *data,
-                    config.data.batch);
+    write_reference(path, trainer.model(), *data, config.data.batch,
+                    config.policies.precision.enabled == policies::Enabled::on);
   const auto step = [&] {
     trainer.step(/*measured=*/is_log_step(trainer.steps() + 1, TrainOptions().log_every));
   };

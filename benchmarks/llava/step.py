@@ -1,10 +1,11 @@
 """step.py PROGRAM: step times of dit-train and of transformers with peft and bitsandbytes, one step of each in turns.
 
-PROGRAM is build/release/benchmarks/llava-step. Both sides train the LLaVA of step.toml in fp32 from the same weights on
+PROGRAM is build/release/benchmarks/llava-step. Both sides train the LLaVA of step.toml from the same weights on
 samples of one length with a picture each, of whose words half are answers; the other side first checks loss and
 gradients of one batch. Both use fused AdamW without clipping and scaled_dot_product_attention, and let gradients go
 after each step. dit-train has its memory ledger on and the attention policy, no other. Recipes: "full" trains projector
-and decoder; "lora" adapters (r = 8, dropout 0.05) and the projector on a frozen base; "qlora" the same on a base in NF4.
+and decoder; "lora" adapters (r = 8, dropout 0.05) and the projector on a frozen base; both in fp32. "qlora" is "lora" on a
+base in NF4, what is not packed of it in bf16, under bf16 autocast.
 
 Then dit-train with the decoder's layers checkpointed against itself without.
 
@@ -27,7 +28,8 @@ from step_pairs import LEAST_PAIRS, Side, alternate, print_operators, spread, ti
 HERE = Path(__file__).parent
 CONFIG = str(HERE / "step.toml")
 ADAPTED = ['train.parts=["projector", "lora"]', "llava.lora.r=8", "llava.lora.alpha=16", "llava.lora.dropout=0.05"]
-RECIPES = {"full": ['train.parts=["projector", "text"]'], "lora": ADAPTED, "qlora": [*ADAPTED, "llava.base=nf4"]}
+RECIPES = {"full": ['train.parts=["projector", "text"]'], "lora": ADAPTED,
+           "qlora": [*ADAPTED, "llava.base=nf4", "policies.precision.enabled=true"]}  # fmt: skip
 CHECKPOINT = "policies.checkpoint.enabled=true"
 
 

@@ -2,8 +2,11 @@
 // the two libraries define a flag of one name (toolkit/families/llava/sentencepiece_model.h).
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 
@@ -24,11 +27,13 @@ bool is_count(const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(
-        stderr,
-        "Usage: train-tokenizer TEXTS MODEL TOKENS\n"
-        "Writes a SentencePiece model of byte pairs for the lines of TEXTS, with TOKENS tokens at most.\n");
-    return kUsage;
+    std::fprintf(stderr,
+                 "Usage: train-tokenizer TEXTS MODEL TOKENS\n"
+                 "Writes a SentencePiece model of byte pairs for the lines of TEXTS, a new file, with TOKENS "
+                 "tokens at most,\n"
+                 "260 or more, and says how many there are: llava.text.vocabulary of a model that is trained "
+                 "with it.\n");
+    return argc == 2 && std::string(argv[1]) == "--help" ? 0 : kUsage;
   }
   const std::string texts = argv[1], model = argv[2], tokens = argv[3];
   std::error_code error;
@@ -41,6 +46,8 @@ int main(int argc, char** argv) {
   const auto folder = std::filesystem::absolute(model).parent_path();
   if (!std::filesystem::is_directory(folder, error))
     return fail(kUsage, model + ": the folder " + folder.string() + " does not exist; make it first");
+  if (std::filesystem::exists(model, error))
+    return fail(kUsage, model + ": there is such a file; name another one, or remove it first");
   // Every text can be written back: letters that it has not seen are bytes, and nothing is made uniform. The
   // library takes a prefix and writes PREFIX.model and PREFIX.vocab.
   const std::string prefix = model + ".part";
@@ -56,8 +63,12 @@ int main(int argc, char** argv) {
                                                    {"hard_vocab_limit", "false"},
                                                    {"pad_id", "-1"},
                                                    {"num_threads", "1"}});
+  std::ifstream vocabulary(prefix + ".vocab");  // a line a token
+  const auto made = std::count(std::istreambuf_iterator<char>(vocabulary), {}, '\n');
   std::filesystem::remove(prefix + ".vocab", error);
   if (!status.ok()) return fail(kFailure, texts + ": " + status.ToString());
   std::filesystem::rename(prefix + ".model", model, error);
-  return error ? fail(kFailure, model + ": " + error.message()) : 0;
+  if (error) return fail(kFailure, model + ": " + error.message());
+  std::printf("%s: %lld tokens\n", model.c_str(), static_cast<long long>(made));
+  return 0;
 }

@@ -137,9 +137,18 @@ class Refusals(unittest.TestCase):
             (['train.parts=["head"]', "policies.checkpoint.enabled=true", 'policies.checkpoint.keep="offload"'],
              ["without a graph"]),
             (["llava.text.vocabulary=300"], ["320 tokens", "llava.text.vocabulary = 300"]),
+            (["llava.text.vocabulary=383"], ["320 tokens", "llava.text.vocabulary = 383"]),
+            (["llava.text.vocabulary=448"], ["320 tokens", "llava.text.vocabulary = 448"]),
         ):  # fmt: skip
             with self.subTest(settings):
                 self.assert_refused(self.train(*settings), CONFIGURATION, *words)
+
+    def test_embeddings_that_are_filled_up_are_those_of_the_tokenizer(self):
+        done = self.train("llava.text.vocabulary=384")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.write([{"id": "a", "conversations": [{"from": "human", "value": "what?"}]}], "asked.json")
+        done = execute(SAMPLE, self.folder, "--checkpoint", "run", "--ask", "asked.json", "--out", "answers.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_dialogues(self):
         turns = [{"from": "gpt", "value": "a"}, {"from": "human", "value": "b"}]

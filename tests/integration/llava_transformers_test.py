@@ -206,6 +206,8 @@ class LlavaTest(unittest.TestCase):
         self.assertIn("none.txt: there is no such file", refused(4, TOKENIZER, "none.txt", "m.model", "300"))
         self.assertIn("TOKENS 30o: allowed: a whole number from 260 on", refused(2, TOKENIZER, "texts.txt", "m.model", "30o"))
         self.assertIn("does not exist; make it first", refused(2, TOKENIZER, "texts.txt", "none/m.model", "300"))
+        (self.folder / "old.model").touch()
+        self.assertIn("old.model: there is such a file", refused(2, TOKENIZER, "texts.txt", "old.model", "300"))
         wrong = {"none.json": "none.json: there is no such file", "broken.json": "broken.json is not JSON",
                  "list.json": "is not as draw-dialogues and dit-sample --ask write it"}  # fmt: skip
         for name, words in wrong.items():

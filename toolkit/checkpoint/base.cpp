@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -37,15 +38,20 @@ BaseFile file_in(const nlohmann::json& json, const std::string& path) {
 // Lists and their files keep their places to each other.
 void find_in(FileSystem& files, const std::filesystem::path& folder, BaseWeights& base) {
   const std::filesystem::path there = std::filesystem::path(base.path).parent_path();
-  const auto find = [&](std::string& path) {
-    if (files.exists(path)) return;
+  const auto find = [&](std::string& path, std::optional<uint64_t> bytes) {
+    if (files.exists(path) && (!bytes || files.size(path) == *bytes)) return;
     const std::filesystem::path of_list = std::filesystem::path(path).lexically_relative(there);
     if (of_list.empty() || *of_list.begin() == "..") return;
     const std::filesystem::path now = folder / of_list;
     if (files.exists(now)) path = now.lexically_normal().string();
   };
-  for (BaseFile& file : base.files) find(file.path);
-  find(base.path);
+  const bool is_file = base.files.size() == 1 && base.files.front().path == base.path;
+  for (BaseFile& file : base.files) find(file.path, file.bytes);
+  if (is_file) {
+    base.path = base.files.front().path;
+  } else {
+    find(base.path, std::nullopt);
+  }
 }
 
 }  // namespace

@@ -202,7 +202,8 @@ std::map<std::string, TimedPairs> measured_times(FileSystem& files, const std::s
       if (time == policy.end() || time->is_null()) continue;
       times[policy.at("name").get<std::string>()] = {
           time->at("pairs").get<int64_t>(), time->at("slower_by").get<double>(),
-          time->at("lowest").get<double>(), time->at("highest").get<double>()};
+          time->at("lowest").get<double>(), time->at("highest").get<double>(),
+          run + ", on " + json.value("device", std::string())};
     }
   } catch (const nlohmann::json::exception& error) {
     throw FileError(path.string() + " is none that dit-train wrote: " + error.what());
@@ -246,7 +247,8 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
       text += entry("  arithmetic", column,
                     fmt::format("{} more FLOPs a step, and as much more time where they decide{}",
                                 parts_text(one.more_flops), one.time ? "" : "; time was not measured"));
-    if (one.time) text += entry("  measured", column, "in the run named, a pass " + timed_text(*one.time));
+    if (one.time)
+      text += entry("  measured", column, "a pass " + timed_text(*one.time) + ", in " + one.time->place);
     if (one.sized) text += entry("  then", column, sized_text(one));
     if (!one.sized_problem.empty())
       text += entry("  then", column, "cannot be planned: " + one.sized_problem);

@@ -37,6 +37,7 @@ namespace dtk {
 struct TimedPairs {
   int64_t pairs = 0;
   double slower_by = 0, lowest = 0, highest = 0;  // median and range; 0.2: a fifth longer
+  std::string place = {};                         // "runs/mine, on cpu", where it was read from a run
 };
 /// "takes 23.1 % longer with it (20.3 to 30.2 %, 5 pairs)".
 std::string timed_text(const TimedPairs& time);

@@ -76,6 +76,9 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
     notes.push_back("begins with " + initial->name);
     const std::string conversion = conversions(*initial, *model);
     if (!conversion.empty()) notes.push_back(conversion);
+  } else if (model->is_partly_frozen() && loaded.config.train.init_from.empty()) {
+    notes.push_back(
+        "what is frozen keeps the random values that it is drawn with, as train.init_from names no weights");
   } else if (!loaded.config.train.init_from.empty()) {
     notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
   }

@@ -86,7 +86,7 @@ llava.text = {hidden = 32, mlp = 56, depth = 3, heads = 2, vocabulary = 40}
 llava.data.max_length = 24
 )",
                                            "small.toml", {});
-  const std::map<std::string, TimedPairs> times{{"checkpoint", {5, 0.31, 0.28, 0.33}}};
+  const std::map<std::string, TimedPairs> times{{"checkpoint", {5, 0.31, 0.28, 0.33, "runs/a, on cpu"}}};
   const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda, {}, times);
   REQUIRE(checked.size() == 3);  // those of published sizes bear on these alone
   CHECK_FALSE(checked[0].sized);
@@ -105,8 +105,9 @@ llava.data.max_length = 24
     CHECK(peak(false) > peak(true));
   }
   const std::string text = test::one_line(claims_text("small.toml", checked));
-  CHECK_THAT(text, Catch::Contains("measured in the run named, a pass takes 31.0 % longer with it (28.0 to "
-                                   "33.0 %, 5 pairs)"));
+  CHECK_THAT(text,
+             Catch::Contains(
+                 "measured a pass takes 31.0 % longer with it (28.0 to 33.0 %, 5 pairs), in runs/a, on cpu"));
   CHECK_THAT(text, Catch::Contains(
                        "then on one device, with micro-batches of 16 in 80,000,000,000 bytes: without, ") &&
                        Catch::Contains("which fits; with, "));
@@ -146,6 +147,7 @@ TEST_CASE("claims: times are those of a finished run's memory.json") {
   CHECK(times.at("checkpoint").pairs == 5);
   CHECK(times.at("checkpoint").slower_by == 0.3);
   CHECK(times.at("checkpoint").highest == 0.5);
+  CHECK(times.at("checkpoint").place == "run, on cpu");
   write(R"({"policies": [{"name": 3, "time": {}}]})");
   CHECK_THAT(test::error_text<FileError>([&] { measured_times(files, "run"); }),
              Catch::StartsWith("run/memory.json is none that dit-train wrote: "));

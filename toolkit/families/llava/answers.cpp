@@ -36,7 +36,7 @@ class Answers final : public Drawing {
     const std::string list = arguments.given<std::string>("ask").value();
     folder_ = arguments.given<std::string>("pictures").value_or(parent_of(list).string());
     tokenizer_ = std::make_unique<Tokenizer>(options_.tokenizer);
-    if (tokenizer_->size() != *model_.text.vocabulary) {
+    if (!tokenizer_->fits(*model_.text.vocabulary)) {
       throw ConfigError(
           fmt::format("--ask: the tokenizer {} has {} tokens, and the model {}; name its own with "
                       "--tokenizer",
@@ -126,6 +126,7 @@ class Answers final : public Drawing {
   // Up to its end, which in `plain` is a line's, without what the template puts around it.
   std::string text_of(std::vector<int64_t> ids) const {
     ids.erase(std::find(ids.begin(), ids.end(), tokenizer_->end()), ids.end());
+    std::erase_if(ids, [&](int64_t id) { return id >= tokenizer_->size(); });  // rows that fill up
     std::string text = tokenizer_->decode(ids);
     if (options_.style == DialogueStyle::plain) return text.substr(0, text.find('\n'));
     const DialogueTemplate& form = options_.form;

@@ -37,7 +37,7 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
       folder_(folder_for(options_, list)),
       tokenizer_(options_.tokenizer),
       dialogues_(read_dialogues(list, options_.style)) {
-  if (tokenizer_.size() != *model_.text.vocabulary) {
+  if (!tokenizer_.fits(*model_.text.vocabulary)) {
     throw ConfigError(
         fmt::format("llava.data.tokenizer = {} has {} tokens, and llava.text.vocabulary = {}; "
                     "say so in [llava.text], or name the tokenizer of this model",

@@ -18,6 +18,14 @@ std::string sizes_text(const models::LlavaOptions& model) {
                      model.tower_layers(), *model.vision.hidden, model.image_tokens());
 }
 
+bool has_published_sizes(const models::LlavaOptions& model) {
+  if (model.preset == "custom") return false;
+  models::LlavaOptions published;
+  published.preset = model.preset;
+  published = models::resolved(published);
+  return model.vision == published.vision && model.text == published.text;
+}
+
 class Family final : public Configuration {
  public:
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
@@ -52,7 +60,7 @@ class Family final : public Configuration {
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::LlavaOptions model = models::resolved(options_of(config).model);
-    return {.model = model.preset == "custom" ? "LLaVA" : "LLaVA-" + model.preset,
+    return {.model = has_published_sizes(model) ? "LLaVA-" + model.preset : "LLaVA",
             .sizes = sizes_text(model),
             .smaller = "llava.text.hidden and llava.text.depth",
             .sample_name = "dialogues",

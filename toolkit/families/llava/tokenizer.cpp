@@ -171,6 +171,11 @@ Tokenizer::~Tokenizer() = default;
 int64_t Tokenizer::size() const {
   return std::ssize(model_->model.pieces);
 }
+bool Tokenizer::fits(int64_t rows) const {
+  constexpr int64_t kMultiple = 64;
+  const int64_t more = rows - size();
+  return more == 0 || (more > 0 && more <= kMultiple && rows % kMultiple == 0);
+}
 int64_t Tokenizer::begin() const {
   return model_->begin;
 }

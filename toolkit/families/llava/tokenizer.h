@@ -25,7 +25,10 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  int64_t size() const;   ///< of its vocabulary
+  int64_t size() const;  ///< of its vocabulary
+  /// Whether it is that of a model with so many rows of embeddings: as many, or filled up to the next
+  /// multiple of 64, as files of transformers are.
+  bool fits(int64_t rows) const;
   int64_t begin() const;  ///< "<s>"
   int64_t end() const;    ///< "</s>"
 

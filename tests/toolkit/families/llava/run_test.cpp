@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -51,11 +52,6 @@ struct Run {
   Trainer trainer;
 };
 
-std::string config_refusal(const test::DialogueFolder& folder, const Overrides& overrides) {
-  std::string text = test::error_text<ConfigError>([&] { folder.config(overrides); });
-  return text.substr(0, text.find('\n'));
-}
-
 double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   REQUIRE(a.size() == b.size());
   double largest = 0;
@@ -79,6 +75,28 @@ Figures figures_of(const std::vector<SampleSize>& sizes) {
   }
   return figures;
 }
+
+/// A source of which some samples weigh nothing.
+class Weightless final : public DataSource {
+ public:
+  Weightless(std::shared_ptr<const DataSource> inner, std::function<bool(int64_t)> weighs)
+      : inner_(std::move(inner)), weighs_(std::move(weighs)) {}
+  int64_t size() const override { return inner_->size(); }
+  std::string description() const override { return inner_->description(); }
+  bool is_weighted() const override { return true; }
+  int64_t weight(int64_t index) const override { return weighs_(index) ? inner_->weight(index) : 0; }
+  Batch allocate(int64_t count, bool pinned) const override { return inner_->allocate(count, pinned); }
+  Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
+    return inner_->allocate_for(samples, pinned);
+  }
+  void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
+    inner_->read(index, epoch, batch, row);
+  }
+
+ private:
+  const std::shared_ptr<const DataSource> inner_;
+  const std::function<bool(int64_t)> weighs_;
+};
 
 Weights weights_named(const std::vector<std::string>& names) {
   Weights weights{"the weights of a file", {}};
@@ -130,28 +148,42 @@ TEST_CASE(
   CHECK(largest("false") >= kTokens * kTokens);
 }
 
+TEST_CASE("a micro-batch that weighs nothing takes no part in the mean of its step") {
+  const test::DialogueFolder folder;
+  const auto other = test::dialogue("b", {}, {"is there a coat?", "yes, oben links"});
+  folder.write("both.json",
+               nlohmann::json::array({test::dialogue("a", {"0.png"}, {"<image>\nwhat?", "a bag"}), other}));
+  folder.write("one.json", nlohmann::json::array({other}));
+  const auto list = [&](const std::string& name) { return "llava.data.conversations=" + folder.path(name); };
+  Run alone(folder, {list("one.json"), "data.batch=1", R"(train.parts=["text"])"});
+  const auto wanted = alone.gradients();
+  Run both(folder, {list("both.json"), "data.batch=2", "train.accumulate=2", R"(train.parts=["text"])"});
+  Trainer trainer(
+      both.loaded.config, at::kCPU,
+      std::make_shared<Weightless>(both.data.split.training, [](int64_t index) { return index == 1; }),
+      both.clock);
+  trainer.accumulate_gradients();
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  CHECK(largest_difference(gradients, wanted) <= 1e-6);
+}
+
+TEST_CASE("an unused parameter that has a gradient after all ends the run") {
+  const test::DialogueFolder folder;
+  Run run(folder);
+  const std::string unused = run.trainer.model().unused().front();
+  for (const auto& [name, parameter] : run.trainer.model().parameters())
+    if (name == unused) at::Tensor(parameter).mutable_grad() = at::zeros_like(parameter);
+  CHECK(test::error_text<std::logic_error>([&] { run.trainer.step(); }) ==
+        "the model says that no loss reaches " + unused + ", which has a gradient");
+}
+
 TEST_CASE("a step that weighs nothing is passed over, counted, and changes nothing but the position") {
   const test::DialogueFolder folder;
   Run run(folder);
-  class Weightless final : public DataSource {
-   public:
-    explicit Weightless(std::shared_ptr<const DataSource> inner) : inner_(std::move(inner)) {}
-    int64_t size() const override { return inner_->size(); }
-    std::string description() const override { return inner_->description(); }
-    bool is_weighted() const override { return true; }
-    int64_t weight(int64_t) const override { return 0; }
-    Batch allocate(int64_t count, bool pinned) const override { return inner_->allocate(count, pinned); }
-    Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
-      return inner_->allocate_for(samples, pinned);
-    }
-    void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
-      inner_->read(index, epoch, batch, row);
-    }
-
-   private:
-    const std::shared_ptr<const DataSource> inner_;
-  };
-  Trainer trainer(run.loaded.config, at::kCPU, std::make_shared<Weightless>(run.data.split.training),
+  Trainer trainer(run.loaded.config, at::kCPU,
+                  std::make_shared<Weightless>(run.data.split.training, [](int64_t) { return false; }),
                   run.clock);
   std::vector<at::Tensor> before;
   for (const auto& [name, parameter] : trainer.model().parameters())
@@ -538,61 +570,6 @@ TEST_CASE("lengths of dialogues are kept in a file, which stands for them until 
                Catch::Contains(why) && Catch::EndsWith("llava.data.lengths names a file that a start "
                                                        "writes: remove it, or name another"));
   }
-}
-
-TEST_CASE("configurations of no run of a LLaVA are refused with the key and what to set") {
-  const test::DialogueFolder folder;
-  CHECK_THAT(config_refusal(folder, {"train.parts=[]"}),
-             Catch::EndsWith(
-                 "train.parts is empty, so that nothing is trained; name some of vision, projector, text, "
-                 "lora, norm, head"));
-  CHECK_THAT(
-      config_refusal(folder, {R"(train.parts=["tower"])"}),
-      Catch::EndsWith(R"(train.parts names "tower", which train.model = "llava" has not; allowed: vision, )"
-                      "projector, text, lora, norm and head"));
-  CHECK_THAT(
-      config_refusal(folder, {"llava.lora.r=4"}),
-      Catch::EndsWith(R"(llava.lora.r = 4 makes adapters, and train.parts = ["vision", "projector", "text"] )"
-                      R"(does not train them; name "lora" there, or leave [llava.lora] out)"));
-  CHECK_THAT(config_refusal(folder, {"llava.lora.r=33", R"(train.parts=["lora"])"}),
-             Catch::EndsWith("llava.lora.r = 33 is more than the smallest matrix has rows; set 32 or less"));
-  CHECK_THAT(config_refusal(
-                 folder, {"llava.lora.r=4", R"(train.parts=["lora"])", R"(llava.lora.targets=["lm_head"])"}),
-             Catch::EndsWith(
-                 "llava.lora.targets names \"lm_head\", which is no matrix of a decoder's layer; allowed: "
-                 "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj"));
-  CHECK_THAT(config_refusal(folder, {"llava.template.end_token=false"}),
-             Catch::EndsWith("llava.template.end_token = false and no llava.template.answer_end: no answer "
-                             "would end; set one of them"));
-  CHECK_THAT(
-      config_refusal(folder, {"llava.template.question_end=\"\"", "llava.template.answer_begin=\"\""}),
-      Catch::EndsWith("are both empty: question and answer would run into each other; set one of them"));
-  CHECK_THAT(config_refusal(folder, {"llava.data.style=plain", "llava.template.question_begin=\"Q: \""}),
-             Catch::Contains("llava.template.question_begin") && Catch::Contains("llava.data.style"));
-  const auto data_refusal = [&](const Overrides& overrides) {
-    const LoadedConfig loaded = folder.config(overrides);
-    try {
-      open_dialogues(loaded, nullptr, {});
-    } catch (const Error& error) {
-      return std::to_string(static_cast<int>(error.code)) + " " + error.what();
-    }
-    return std::string("accepted");
-  };
-  CHECK_THAT(data_refusal({"llava.base=nf4", R"(train.parts=["projector"])"}),
-             Catch::StartsWith("2 ") &&
-                 Catch::EndsWith("needs weights to begin with, as what is drawn is not worth "
-                                 "keeping in few bits; set train.init_from, or choose another "
-                                 "llava.base"));
-  CHECK_THAT(
-      data_refusal({"llava.text.vocabulary=321"}),
-      Catch::StartsWith("2 ") && Catch::Contains("has 320 tokens, and llava.text.vocabulary = 321; say "
-                                                 "so in [llava.text], or name the tokenizer of this model"));
-  CHECK_THAT(data_refusal({"llava.data.max_length=8"}),
-             Catch::StartsWith("4 ") && Catch::Contains("llava.data.max_length = 8 cuts all of its answers"));
-  folder.write("gone.json", nlohmann::json::array({test::dialogue("a", {"9.png"}, {"<image>?", "a bag"})}));
-  CHECK_THAT(data_refusal({"llava.data.conversations=" + folder.path("gone.json")}),
-             Catch::StartsWith("4 ") &&
-                 Catch::Contains("sample 0: \"9.png\": no such file; pictures are looked for in "));
 }
 
 }  // namespace dtk::llava

@@ -3,6 +3,7 @@
 #include "support/error_text.h"
 #include "support/llava/dialogues.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/llava/dialogue_source.h"
 
 namespace dtk::llava {
 namespace {

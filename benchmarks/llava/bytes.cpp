@@ -142,12 +142,13 @@ void print_packed() {
 }
 
 // Peak of a step with checkpointing, of tensors.
-int64_t print_step(const char* file, int64_t samples, int64_t length, int64_t bound) {
-  LoadedConfig loaded = load_config(posix_file_system(), file, {});
+int64_t print_step(const std::string& file, int64_t samples, int64_t length, int64_t bound) {
+  LoadedConfig loaded = load_config(posix_file_system(), DTK_CONFIGS "/" + file, {});
+  loaded.config.train.threads = 1;
   loaded.config.data.batch = samples * loaded.config.train.accumulate;
   llava::options_of(loaded.config).data.max_length = length;
   const policies::PhasePeak peak = make_plan(loaded, c10::Device("cuda:0")).memory.peak();
-  std::printf("| %s | %lld x %s | %s | %s | %s |\n", file, static_cast<long long>(samples),
+  std::printf("| %s | %lld x %s | %s | %s | %s |\n", file.c_str(), static_cast<long long>(samples),
               with_separators(length).c_str(), with_separators(peak.peak.bytes).c_str(), peak.name.c_str(),
               with_separators(bound).c_str());
   std::fflush(stdout);
@@ -175,8 +176,8 @@ int main(int argc, char** argv) {
       std::printf(
           "\n| a step of | dialogues x tokens | planned peak, bytes | in phase | bound "
           "|\n|---|---|---:|---|---:|\n");
-      differ += print_step("llava_7b_qlora", 1, 2048, 9'000'000'000);
-      differ += print_step("llava_7b_qlora", 16, 776, 16'000'000'000);
+      differ += print_step("llava_7b_qlora.toml", 1, 2048, 9'000'000'000);
+      differ += print_step("llava_7b_qlora.toml", 16, 776, 16'000'000'000);
     }
     if (differ > 0)
       throw std::runtime_error(std::to_string(differ) + " rows differ, or are above their bound");

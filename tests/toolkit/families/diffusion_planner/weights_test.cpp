@@ -72,7 +72,7 @@ std::string misfit(const Named& tensors, const models::DiffusionPlannerOptions& 
 const std::string not_of_model = "--weights /w.pth: the weights of /w.pth are not those of this model\n  ";
 const std::string what_to_do =
     "\n  Allowed are the parameters of this model, all of them and no others, in floating point; "
-    "name such weights, or set [model] as these were trained";
+    "name such weights, or set [diffusion_planner] as these were trained";
 
 }  // namespace
 

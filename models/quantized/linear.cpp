@@ -38,13 +38,7 @@ struct PackedLinear : torch::autograd::Function<PackedLinear> {
                               saved[2],
                               saved[3]};
     torch::autograd::variable_list gradients(9);
-    // As the backward of a product with a weight that is there: rows first.
-    const at::Tensor& gradient = of_result[0];
-    at::Tensor rows = gradient.reshape({-1, gradient.size(-1)});
-    rows = at::matmul(rows, unpacked(weight, gradient.scalar_type()));
-    auto sizes = gradient.sizes().vec();
-    sizes.back() = weight.in;
-    gradients[0] = rows.view(sizes);
+    gradients[0] = gradient_of_input(of_result[0], unpacked(weight, of_result[0].scalar_type()));
     return gradients;
   }
 };

@@ -18,11 +18,7 @@ struct FrozenLinear : torch::autograd::Function<FrozenLinear> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& of_result) {
     const at::Tensor weight = context->get_saved_variables()[0], &gradient = of_result[0];
-    at::Tensor rows = gradient.reshape({-1, gradient.size(-1)});
-    rows = at::matmul(rows, weight.to(gradient.scalar_type()));
-    auto sizes = gradient.sizes().vec();
-    sizes.back() = weight.size(1);
-    return {rows.view(sizes), at::Tensor(), at::Tensor()};
+    return {gradient_of_input(gradient, weight.to(gradient.scalar_type())), at::Tensor(), at::Tensor()};
   }
 };
 

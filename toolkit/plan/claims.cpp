@@ -77,12 +77,14 @@ class Checker {
     return effect;
   }
 
-  BothPeaks sized(const Claim& claim) const {
+  const BothPeaks& sized(const Claim& claim) {
+    const std::pair key{claim.policy, claim.samples};
+    if (const auto found = sized_.find(key); found != sized_.end()) return found->second;
     RunConfig config = loaded_.config;
     config.data.batch = claim.samples * config.train.accumulate;
     config.memory.split = std::min(config.memory.split, claim.samples);
     const auto [without, with] = plan_both(claim.policy, config);
-    return {0, without.memory.peak(), with.memory.peak()};
+    return sized_[key] = {0, without.memory.peak(), with.memory.peak()};
   }
 
   const BothPeaks& peaks_at(const std::string& policy, int64_t tokens) {
@@ -154,6 +156,7 @@ class Checker {
   const planner::SimulationOptions options_;
   std::map<std::string, Effect> effects_;                       // by policy
   std::map<std::pair<std::string, int64_t>, BothPeaks> peaks_;  // by policy and tokens
+  std::map<std::pair<std::string, int64_t>, BothPeaks> sized_;  // by policy and samples
 };
 
 std::string peaks_text(const BothPeaks& peaks) {

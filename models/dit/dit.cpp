@@ -214,10 +214,14 @@ at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
 }
 
 at::Tensor Dit::mlp(const DitBlock& layer, at::Tensor x, bool training) const {
-  x = layer.fc1(x);
-  x = at::gelu(x, "tanh");
-  if (options_.mlp_dropout > 0) x = at::dropout(x, options_.mlp_dropout, training);
-  x = layer.fc2(x);
+  const auto fn = [&](Tensors&& in) {
+    at::Tensor h = std::move(in[0]);
+    h = layer.fc1(h);
+    h = at::gelu(h, "tanh");
+    if (options_.mlp_dropout > 0) h = at::dropout(h, options_.mlp_dropout, training);
+    return pack(layer.fc2(h));
+  };
+  x = std::move(seam.rows("mlp", fn, pack(std::move(x)), {.dim = 1}).front());
   return seam.keep("fc2_out", std::move(x));
 }
 

@@ -87,14 +87,17 @@ at::Tensor Llava::attention(size_t number, at::Tensor x, const Tensors& rotation
 }
 
 at::Tensor Llava::mlp(const LlavaTextLayer& layer, at::Tensor x, bool training) const {
-  at::Tensor gate = product(layer.gate, x, training);
-  at::Tensor up = product(layer.up, x, training);
-  x.reset();
-  gate = at::silu(gate);
-  x = gate * up;
-  gate.reset();
-  up.reset();
-  x = product(layer.down, x, training);
+  const auto fn = [&](Tensors&& in) {
+    at::Tensor gate = product(layer.gate, in[0], training);
+    at::Tensor up = product(layer.up, in[0], training);
+    in.clear();
+    gate = at::silu(gate);
+    at::Tensor h = gate * up;
+    gate.reset();
+    up.reset();
+    return pack(product(layer.down, h, training));
+  };
+  x = std::move(seam.rows("mlp", fn, pack(std::move(x)), {.dim = 1}).front());
   return seam.keep("down_out", std::move(x));
 }
 

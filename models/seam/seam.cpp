@@ -10,6 +10,9 @@ Seam::Seam()
       keep([](std::string_view, at::Tensor value) { return value; }),
       attention([](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
         return at::scaled_dot_product_attention(q, k, v, call.mask, call.dropout, call.causal, call.scale);
+      }),
+      rows([](std::string_view, const ModuleFn& fn, Tensors&& inputs, const RowsOf&) {
+        return fn(std::move(inputs));
       }) {}
 
 }  // namespace dtk::models

@@ -1,5 +1,6 @@
 // The encoder, the blocks that attend by turns, and the camera head.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/models/vggt.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ at::Tensor layer_norm(const at::Tensor& x, const Linear& norm, double eps) {
 }
 
 at::Tensor constants(at::ArrayRef<double> values, const at::Tensor& like) {
-  return at::tensor(values, like.options().requires_grad(false));
+  return at::tensor(values, at::kFloat).to(like.options().requires_grad(false));
 }
 
 // The halves of each half of a head's channels turn against each other: x (N, heads, T, d).
@@ -52,16 +53,17 @@ Tensors rotation(const VggtSize& size, int64_t special, int64_t width, int64_t r
 
 }  // namespace
 
-VggtSize Vggt::size_of(const at::Tensor& pictures) const {
+VggtSize Vggt::size_of(int64_t scenes, int64_t frames, int64_t height, int64_t width) const {
   const int64_t patch = *options_.patch;
-  const bool fits = pictures.dim() == 5 && pictures.size(2) == 3 && pictures.size(3) > 0 &&
-                    pictures.size(4) > 0 && pictures.size(3) % patch == 0 && pictures.size(4) % patch == 0;
+  const bool fits =
+      scenes > 0 && frames > 0 && height > 0 && width > 0 && height % patch == 0 && width % patch == 0;
   if (!fits) {
-    throw std::invalid_argument("Vggt: pictures of shape " + c10::str(pictures.sizes()) +
-                                "; allowed: (B, S, 3, H, W), H and W divisible by " + std::to_string(patch));
+    throw std::invalid_argument("Vggt: " + std::to_string(scenes) + " scenes of " + std::to_string(frames) +
+                                " frames of " + std::to_string(height) + " x " + std::to_string(width) +
+                                "; allowed: sides divisible by " + std::to_string(patch) +
+                                ", and one scene and frame at the least");
   }
-  return {pictures.size(0), pictures.size(1),         pictures.size(3),
-          pictures.size(4), pictures.size(3) / patch, pictures.size(4) / patch};
+  return {scenes, frames, height, width, height / patch, width / patch};
 }
 
 at::Tensor Vggt::through(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
@@ -71,12 +73,11 @@ at::Tensor Vggt::through(const VggtBlock& block, at::Tensor x, const at::Tensor&
   h = h * block.scale1;
   x = x + h;
   h.reset();
-  h = layer_norm(x, block.norm2, block.eps);
-  h = block.fc1(h);
-  h = at::gelu(h);
-  h = block.fc2(h);
-  h = h * block.scale2;
-  return x + h;
+  const int64_t samples = x.size(0), tokens = x.size(1);
+  x = x.reshape({1, samples * tokens, -1});
+  const auto fn = [&](Tensors&& in) { return pack(fed(block, std::move(in[0]))); };
+  x = std::move(seam.rows("mlp", fn, pack(std::move(x)), {.dim = 1, .each = 1}).front());
+  return x.view({samples, tokens, -1});
 }
 
 at::Tensor Vggt::attended(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
@@ -87,15 +88,59 @@ at::Tensor Vggt::attended(const VggtBlock& block, at::Tensor x, const at::Tensor
   at::Tensor q = x.select(0, 0), k = x.select(0, 1), v = x.select(0, 2);
   x.reset();
   if (block.q_norm.weight.defined()) {
-    q = layer_norm(q, block.q_norm, kVggtEps);
-    q = turned_by_places(q, cosine, sine);
-    k = layer_norm(k, block.k_norm, kVggtEps);
-    k = turned_by_places(k, cosine, sine);
+    q = turned_by_places(layer_norm(q, block.q_norm, kVggtEps), cosine, sine);
+    k = turned_by_places(layer_norm(k, block.k_norm, kVggtEps), cosine, sine);
   }
   x = seam.attention(std::move(q), std::move(k), std::move(v), {});
   x = seam.keep("attn_out", std::move(x));
   x = x.transpose(1, 2).flatten(2);
   return block.out(x);
+}
+
+at::Tensor Vggt::through_by_tokens(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
+                                   const at::Tensor& sine) const {
+  const int64_t heads = *options_.heads, width = x.size(2);
+  const at::Tensor &weight = block.qkv.weight, &bias = block.qkv.bias;
+  const Linear query{weight.slice(0, 0, width), bias.slice(0, 0, width)},
+      others{weight.slice(0, width), bias.slice(0, width)};
+  const auto keys_and_values = [&](Tensors&& in) {
+    at::Tensor h = layer_norm(in[0], block.norm1, block.eps);
+    h = others(h);
+    h = h.unflatten(2, {2, heads, -1}).permute({2, 0, 3, 1, 4});
+    at::Tensor k = h.select(0, 0), v = h.select(0, 1);
+    h.reset();
+    k = layer_norm(k, block.k_norm, kVggtEps);
+    k = turned_by_places(k, in[1].squeeze(0), in[2].squeeze(0));
+    return pack(k.transpose(1, 2), v.transpose(1, 2));
+  };
+  const RowsOf tokens{.dim = 1, .each = 1};
+  const at::Tensor places[] = {cosine.unsqueeze(0), sine.unsqueeze(0)};
+  const Tensors kv = seam.rows("keys", keys_and_values, pack(x, places[0], places[1]), tokens);
+  const at::Tensor k = kv[0].transpose(1, 2), v = kv[1].transpose(1, 2);  // (N, heads, T, d)
+  const auto attended_and_fed = [&](Tensors&& in) {
+    at::Tensor h = layer_norm(in[0], block.norm1, block.eps);
+    h = query(h);
+    h = h.unflatten(2, {heads, -1}).transpose(1, 2);
+    h = layer_norm(h, block.q_norm, kVggtEps);
+    h = turned_by_places(h, in[1].squeeze(0), in[2].squeeze(0));
+    h = seam.attention(std::move(h), k, v, {});
+    h = h.transpose(1, 2).flatten(2);
+    h = block.out(h);
+    h = h * block.scale1;
+    h = in[0] + h;
+    return pack(fed(block, std::move(h)));
+  };
+  return std::move(
+      seam.rows("queries", attended_and_fed, pack(std::move(x), places[0], places[1]), tokens).front());
+}
+
+at::Tensor Vggt::fed(const VggtBlock& block, at::Tensor x) const {
+  at::Tensor h = layer_norm(x, block.norm2, block.eps);
+  h = block.fc1(h);
+  h = at::gelu(h);
+  h = block.fc2(h);
+  h = h * block.scale2;
+  return x + h;
 }
 
 at::Tensor Vggt::positions(const VggtSize& size) const {
@@ -107,9 +152,8 @@ at::Tensor Vggt::positions(const VggtSize& size) const {
   return at::cat({positions_.slice(1, 0, 1), patches}, 1);
 }
 
-// (B, S, 3, H, W) -> (B·S, 1 + R - 1 + P, C)
 at::Tensor Vggt::embedded(at::Tensor pictures, const VggtSize& size) const {
-  at::Tensor x = pictures.flatten(0, 1).to(patches_.weight.scalar_type());
+  at::Tensor x = pictures.to(patches_.weight.options());
   pictures.reset();
   x = x - constants({0.485, 0.456, 0.406}, x).view({3, 1, 1});
   x = x / constants({0.229, 0.224, 0.225}, x).view({3, 1, 1});
@@ -120,61 +164,114 @@ at::Tensor Vggt::embedded(at::Tensor pictures, const VggtSize& size) const {
   return at::cat({x.slice(1, 0, 1), register_tokens_.expand({x.size(0), -1, -1}), x.slice(1, 1)}, 1);
 }
 
-at::Tensor Vggt::encode(at::Tensor pictures) const {
-  const VggtSize size = size_of(pictures);
-  at::Tensor x = run(
-      kEncoder, [&](Tensors&& in) { return embedded(std::move(in[0]), size); }, pack(std::move(pictures)));
-  for (size_t i = 0; i < encoder_.size(); ++i) {
-    x = run(
-        std::string(kEncoder) + ".blocks." + std::to_string(i),
-        [&](Tensors&& in) { return through(encoder_[i], std::move(in[0]), {}, {}); }, pack(std::move(x)));
+at::Tensor Vggt::encode(const VggtSize& size, const Read& read) const {
+  const int64_t all = size.scenes * size.frames, patches = size.rows * size.columns;
+  int64_t first = 0;
+  const auto of_some = [&](Tensors&& in) {
+    const int64_t count = in[0].size(0);
+    at::Tensor x = run(
+        kEncoder, [this, size](Tensors&& pictures) { return embedded(std::move(pictures[0]), size); },
+        pack(read(first, count)));
+    for (size_t i = 0; i < encoder_.size(); ++i) {
+      x = run(
+          std::string(kEncoder) + ".blocks." + std::to_string(i),
+          [this, i](Tensors&& tokens) { return through(encoder_[i], std::move(tokens[0]), {}, {}); },
+          pack(std::move(x)));
+    }
+    const auto last = [this](Tensors&& tokens) {
+      at::Tensor of_patches = tokens[0].slice(1, options_.special_tokens());
+      return layer_norm(of_patches, encoder_norm_, encoder_.front().eps);
+    };
+    x = run(std::string(kEncoder) + ".norm", last, pack(std::move(x)));
+    x = with_special_tokens(std::move(x), first, size.frames);
+    first += count;
+    return pack(std::move(x));
+  };
+  // Frames are rows without numbers: they are read where they are encoded.
+  const at::Tensor frames = at::empty({all, 0}, camera_tokens_.options().requires_grad(false));
+  return std::move(seam.rows(kEncoder, of_some, pack(frames), {.dim = 0, .each = patches}).front());
+}
+
+// The first frame's tokens differ from those of the others: (n, P, C) -> (n, R + P, C).
+at::Tensor Vggt::with_special_tokens(at::Tensor x, int64_t first, int64_t frames_of_scene) const {
+  Tensors cameras, registers;
+  for (int64_t at = first, end = first + x.size(0), count = 0; at < end; at += count) {
+    const int64_t place = at % frames_of_scene, other = place == 0 ? 0 : 1;
+    count = place == 0 ? 1 : std::min(end - at, frames_of_scene - place);
+    cameras.push_back(camera_tokens_.select(1, other).expand({count, -1, -1}));
+    registers.push_back(frame_registers_.select(1, other).expand({count, -1, -1}));
   }
-  const auto last = [&](Tensors&& in) {
-    at::Tensor patches = in[0].slice(1, options_.special_tokens());
-    return layer_norm(patches, encoder_norm_, encoder_.front().eps);
-  };
-  return run(std::string(kEncoder) + ".norm", last, pack(std::move(x)));
+  if (cameras.size() == 1) return at::cat({cameras[0], registers[0], x}, 1);
+  return at::cat({at::cat(cameras), at::cat(registers), x}, 1);
 }
 
-// The first frame's tokens differ from those of the others: (B·S, P, C) -> (B·S, R + P, C).
-at::Tensor Vggt::with_special_tokens(at::Tensor x, const VggtSize& size) const {
-  const auto of_frames = [&](const at::Tensor& tokens) {  // (1, 2, n, C)
-    const int64_t others = size.frames - 1, n = tokens.size(2), width = tokens.size(3);
-    at::Tensor all = at::cat({tokens.slice(1, 0, 1), tokens.slice(1, 1).expand({1, others, n, width})}, 1);
-    return all.expand({size.scenes, -1, -1, -1}).flatten(0, 1);
+at::Tensor Vggt::through_pair(bool global, int64_t pair, at::Tensor x, const Tensors& places) const {
+  const auto fn = [this, global, pair](Tensors&& in) -> at::Tensor {
+    const VggtBlock& block = (global ? global_blocks_ : frame_blocks_)[static_cast<size_t>(pair)];
+    const at::Tensor cosine = in[1], sine = in[2];
+    if (global) {
+      const bool divides = seam.divides_tokens && !at::GradMode::is_enabled();
+      return (this->*(divides ? &Vggt::through_by_tokens : &Vggt::through))(block, std::move(in[0]), cosine,
+                                                                            sine);
+    }
+    const RowsOf frames{.dim = 0, .each = in[0].size(1)};
+    const auto some = [&](Tensors&& rows) { return pack(through(block, std::move(rows[0]), cosine, sine)); };
+    return std::move(seam.rows("frames", some, pack(std::move(in[0])), frames).front());
   };
-  return at::cat({of_frames(camera_tokens_), of_frames(frame_registers_), x}, 1);
+  Tensors inputs = pack(std::move(x));
+  inputs.insert(inputs.end(), places.begin(), places.end());
+  return run(pair_path(global, pair), fn, std::move(inputs));
 }
 
-void Vggt::aggregate(at::Tensor pictures, const std::vector<int64_t>& wanted,
-                     const std::function<void(int64_t pair, at::Tensor x)>& tap) const {
-  const VggtSize size = size_of(pictures);
-  at::Tensor x = encode(std::move(pictures));
-  x = with_special_tokens(std::move(x), size);
+VggtTaps Vggt::aggregate(at::Tensor tokens, const VggtSize& size) const {
+  at::Tensor x = std::move(tokens);
   const int64_t special = options_.special_tokens(), head = *options_.hidden / *options_.heads;
   const Tensors of_frame = rotation(size, special, head, 1, x),
                 of_all = rotation(size, special, head, size.frames, x);
-  const auto through_pair = [&](bool global, int64_t pair, at::Tensor in) {
-    const VggtBlock& block = (global ? global_blocks_ : frame_blocks_)[static_cast<size_t>(pair)];
-    const Tensors& places = global ? of_all : of_frame;
-    const auto fn = [&](Tensors&& inputs) {
-      return through(block, std::move(inputs[0]), inputs[1], inputs[2]);
-    };
-    Tensors inputs = pack(std::move(in));
-    inputs.insert(inputs.end(), places.begin(), places.end());
-    return run(pair_path(global, pair), fn, std::move(inputs));
+  const bool keeps_all = !at::GradMode::is_enabled() && seam.taps == Taps::all;
+  VggtTaps taps;
+  taps.rows.resize(dense_.size());
+  const auto reads = [&](int64_t pair) {
+    const auto& read = *options_.taps;
+    return pair + 1 == *options_.depth ||
+           (!dense_.empty() && std::find(read.begin(), read.end(), pair) != read.end());
   };
-  for (int64_t pair = 0; pair <= wanted.back(); ++pair) {
-    const bool taps = std::find(wanted.begin(), wanted.end(), pair) != wanted.end();
-    at::Tensor frames = through_pair(false, pair, std::move(x));
+  for (int64_t pair = 0; pair < *options_.depth; ++pair) {
+    const bool waits = keeps_all || reads(pair);
+    at::Tensor frames = through_pair(false, pair, std::move(x), of_frame);
     at::Tensor all = frames.unflatten(0, {size.scenes, size.frames}).flatten(1, 2);
-    if (!taps) frames.reset();
-    x = through_pair(true, pair, std::move(all));
+    if (!waits) frames.reset();
+    x = through_pair(true, pair, std::move(all), of_all);
     x = x.unflatten(1, {size.frames, -1}).flatten(0, 1);
-    if (!taps) continue;
-    at::Tensor both = at::cat({frames, x}, 2);
-    frames.reset();
-    tap(pair, both.unflatten(0, {size.scenes, size.frames}));
+    if (waits) tap(taps, pair, std::move(frames), x, size);
+  }
+  return taps;
+}
+
+// Of what the two blocks of a pair give, (B·S, R + P, C) each.
+void Vggt::tap(VggtTaps& taps, int64_t pair, at::Tensor frames, at::Tensor all, const VggtSize& size) const {
+  if (camera_ && pair + 1 == *options_.depth) {
+    at::Tensor both = at::cat({frames.select(1, 0), all.select(1, 0)}, 1);
+    taps.camera = both.unflatten(0, {size.scenes, size.frames});
+  }
+  if (!at::GradMode::is_enabled() && seam.taps != Taps::projected) {
+    taps.entries.push_back(at::cat({frames, all}, 2));
+    return;
+  }
+  const auto& read = *options_.taps;
+  const auto number = static_cast<size_t>(std::find(read.begin(), read.end(), pair) - read.begin());
+  for (size_t i = 0; i < dense_.size(); ++i) {
+    const auto fn = [this, i, number](Tensors&& in) -> at::Tensor {
+      const auto some = [&](Tensors&& rows) {
+        const int64_t special = options_.special_tokens();
+        at::Tensor both = at::cat({rows[0].slice(1, special), rows[1].slice(1, special)}, 2);
+        rows.clear();
+        return pack(projected(dense_[i], number, std::move(both)));
+      };
+      const RowsOf rows{.dim = 0, .each = in[0].size(1)};
+      return std::move(seam.rows("taps", some, std::move(in), rows).front());
+    };
+    taps.rows[i].at(number) = run(project_path(dense_[i].name, pair), fn, pack(frames, all));
   }
 }
 
@@ -193,10 +290,11 @@ at::Tensor Vggt::correction(const at::Tensor& tokens, const at::Tensor& pose) co
   return camera_->fc2(x);
 }
 
-std::vector<at::Tensor> Vggt::poses(at::Tensor tokens) const {
+Tensors Vggt::rounds(at::Tensor tokens) const {
+  tokens = tokens.to(camera_->token_norm.weight.scalar_type());
   tokens = layer_norm(tokens, camera_->token_norm, kVggtEps);
   at::Tensor pose = camera_->empty_pose.expand({tokens.size(0), tokens.size(1), -1});
-  std::vector<at::Tensor> rounds;
+  Tensors rounds;
   for (int round = 0; round < kRounds; ++round) {
     // A round learns to correct the one before, which does not learn from it.
     at::Tensor more = correction(tokens, round == 0 ? pose : pose.detach());

@@ -25,6 +25,17 @@ at::Tensor refined(const VggtConvUnit& unit, at::Tensor x) {
   return y + x;
 }
 
+// A transposed convolution whose steps are as long as its kernel's side k: each place becomes a square of its
+// own, so that it is one product. x (N, D, h, w), weight (D, D, k, k) -> (N, D, h·k, w·k).
+at::Tensor enlarged(const at::Tensor& x, const Linear& kernel) {
+  const int64_t rows = x.size(2), columns = x.size(3), side = kernel.weight.size(2);
+  at::Tensor y = x.flatten(2).transpose(1, 2);
+  y = at::matmul(y, kernel.weight.flatten(1));  // (N, h·w, D·k·k)
+  y = y.unflatten(2, {-1, side, side}).unflatten(1, {rows, columns}).permute({0, 3, 1, 4, 2, 5});
+  y = y.flatten(4, 5).flatten(2, 3);
+  return y + kernel.bias.view({-1, 1, 1});
+}
+
 at::Tensor resized(const at::Tensor& x, int64_t height, int64_t width) {
   return at::upsample_bilinear2d(x, {height, width}, /*align_corners=*/true);
 }
@@ -61,12 +72,13 @@ at::Tensor with_places(const at::Tensor& x, double aspect) {
 
 // (N, P, 2C) -> (N, P, width of the tap): rows on their own.
 at::Tensor Vggt::projected(const VggtDenseHead& head, size_t tap, at::Tensor x) const {
+  x = x.to(head.norm.weight.scalar_type());
   x = at::layer_norm(x, {x.size(-1)}, head.norm.weight, head.norm.bias, kVggtEps);
   const Linear& kernel = head.projects.at(tap);
   return at::linear(x, kernel.weight.flatten(1), kernel.bias);
 }
 
-at::Tensor Vggt::dense(const VggtDenseHead& head, std::array<at::Tensor, 4> taps,
+at::Tensor Vggt::fused(const VggtDenseHead& head, std::array<at::Tensor, 4> taps,
                        const VggtSize& size) const {
   const double aspect = static_cast<double>(size.width) / static_cast<double>(size.height);
   for (size_t i = 0; i < taps.size(); ++i) {
@@ -75,8 +87,7 @@ at::Tensor Vggt::dense(const VggtDenseHead& head, std::array<at::Tensor, 4> taps
     x = with_places(x, aspect);
     const Linear& kernel = head.resizes.at(i);
     if (i < 2) {
-      const int64_t side = kernel.weight.size(2);
-      x = at::conv_transpose2d(x, kernel.weight, kernel.bias, {side, side});
+      x = enlarged(x, kernel);
     } else if (i == 3) {
       x = conv(x, kernel, 1, 2);
     }
@@ -102,6 +113,57 @@ at::Tensor Vggt::dense(const VggtDenseHead& head, std::array<at::Tensor, 4> taps
   x = conv(x, head.out2, 1);
   x = at::relu(x);
   return conv(x, head.out3);
+}
+
+// Values and confidence of a few frames, of taps (n, P, width) or (n, R + P, 2C).
+Tensors Vggt::of_frames(const VggtDenseHead& head, Tensors&& taps, bool are_projected,
+                        const VggtSize& size) const {
+  std::array<at::Tensor, 4> some;
+  for (size_t i = 0; i < some.size(); ++i) {
+    at::Tensor x = std::move(taps[i]);
+    if (!are_projected) x = projected(head, i, x.slice(1, options_.special_tokens()));
+    some.at(i) = std::move(x);
+  }
+  at::Tensor x = fused(head, std::move(some), size);  // (n, K, H, W)
+  at::Tensor confidence = x.select(1, -1).exp();
+  confidence = confidence + 1;
+  x = x.slice(1, 0, -1);
+  if (x.size(1) == 1) return pack(x.squeeze(1).exp(), std::move(confidence));
+  x = x.movedim(1, -1);
+  at::Tensor length = x.abs().expm1();
+  x = x.sign() * length;
+  return pack(std::move(x), std::move(confidence));
+}
+
+Tensors Vggt::dense(size_t head, VggtTaps& taps, const VggtSize& size, const Give& give) const {
+  const VggtDenseHead* const one = &dense_.at(head);
+  const bool are_projected = taps.entries.empty(),
+             are_all = std::ssize(taps.entries) == *options_.depth && *options_.depth > 4;
+  Tensors inputs;
+  for (size_t i = 0; i < options_.taps->size(); ++i) {
+    if (are_projected) {
+      inputs.push_back(std::move(taps.rows.at(head).at(i)));
+    } else {
+      inputs.push_back(taps.entries.at(are_all ? static_cast<size_t>((*options_.taps)[i]) : i));
+    }
+  }
+  if (!are_all && head + 1 == dense_.size()) taps.entries.clear();
+  const auto fn = [this, one, size, give, are_projected](Tensors&& in) {
+    int64_t first = 0;
+    const auto some = [&](Tensors&& rows) {
+      const int64_t count = rows.front().size(0);
+      Tensors found = of_frames(*one, std::move(rows), are_projected, size);
+      if (!give) return found;
+      Tensors none = pack(at::empty({count, 0}, found[0].options()));
+      give(first, std::move(found[0]), std::move(found[1]));
+      first += count;
+      return none;
+    };
+    // The rows of a product of the coarsest features, which are half as many a side as patches.
+    const RowsOf frames{.dim = 0, .each = ((size.rows + 1) / 2) * ((size.columns + 1) / 2)};
+    return seam.rows(one->name, some, std::move(in), frames);
+  };
+  return seam.run(one->name, fn, std::move(inputs));
 }
 
 }  // namespace dtk::models

@@ -48,17 +48,19 @@ class Check {
   }
 
   void check_taps() {
-    const std::vector<int64_t>&taps = options_.taps, &widths = options_.widths;
-    const bool are_there = taps.size() == 4 && std::is_sorted(taps.begin(), taps.end()) &&
+    for (const auto& [key, list] : {std::pair("taps", options_.taps), {"widths", options_.widths}}) {
+      if (!list) return add(key, std::string("vggt.") + key + " is not set; set it, or vggt.preset");
+    }
+    const auto &taps = *options_.taps, &widths = *options_.widths;
+    const bool are_there = std::is_sorted(taps.begin(), taps.end()) &&
                            std::adjacent_find(taps.begin(), taps.end()) == taps.end() && taps.front() >= 0 &&
                            taps.back() == *options_.depth - 1;
     if (!are_there) {
       add("taps", "vggt.taps must be four pairs, ascending, of which the last is the last of vggt.depth = " +
                       std::to_string(*options_.depth) + ", number " + std::to_string(*options_.depth - 1));
     }
-    const bool fit = widths.size() == 4 && std::all_of(widths.begin(), widths.end(), [](int64_t width) {
-                       return width > 0 && width % 4 == 0;
-                     });
+    const bool fit =
+        std::all_of(widths.begin(), widths.end(), [](int64_t width) { return width > 0 && width % 4 == 0; });
     if (!fit) add("widths", "vggt.widths must be four numbers above 0 that 4 divides");
   }
 
@@ -82,8 +84,8 @@ VggtOptions resolved(VggtOptions options) {
   set(options.registers, 4);
   set(options.trunk, 4);
   set(options.features, 256);
-  if (options.widths.empty()) options.widths = {256, 512, 1024, 1024};
-  if (options.taps.empty()) options.taps = {4, 11, 17, 23};
+  if (!options.widths) options.widths = {256, 512, 1024, 1024};
+  if (!options.taps) options.taps = {4, 11, 17, 23};
   return options;
 }
 

@@ -14,4 +14,9 @@ inline std::string pair_path(bool global, int64_t pair) {
   return std::string("aggregator.") + (global ? "global" : "frame") + "_blocks." + std::to_string(pair);
 }
 
+/// Of what a dense head makes of a pair's result.
+inline std::string project_path(const std::string& head, int64_t pair) {
+  return head + ".projects." + std::to_string(pair);
+}
+
 }  // namespace dtk::models

@@ -18,10 +18,6 @@ constexpr double kVggtDeviation = 0.02;
 constexpr double kEncoderEps = 1e-6;
 constexpr int64_t kMlpRatio = 4, kPose = 9;
 
-std::string project_path(const VggtDenseHead& head, int64_t pair) {
-  return head.name + ".projects." + std::to_string(pair);
-}
-
 }  // namespace
 
 // ---- parameters ----
@@ -29,12 +25,14 @@ std::string project_path(const VggtDenseHead& head, int64_t pair) {
 // Registers parameters in order, and draws their initial values on the device.
 struct Vggt::Builder {
   Vggt& model;
-  at::TensorOptions fp32;
+  c10::Device device;
   std::optional<at::Generator> generator;
 
   at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
                  at::IntArrayRef shape) {
-    at::Tensor value = at::empty(shape, fp32);
+    const at::ScalarType type =
+        name.starts_with("aggregator.") ? model.types_.aggregator : model.types_.heads;
+    at::Tensor value = at::empty(shape, at::TensorOptions().dtype(type).device(device));
     fill(value);
     value.set_requires_grad(true);
     model.parameters_.emplace_back(name, value);
@@ -140,15 +138,15 @@ struct Vggt::Builder {
     head.norm = norm(name + ".norm", 2 * *sizes.hidden);
     for (size_t i = 0; i < 4; ++i)
       head.projects.at(i) =
-          conv(name + ".projects." + std::to_string(i), 2 * *sizes.hidden, sizes.widths[i], 1);
+          conv(name + ".projects." + std::to_string(i), 2 * *sizes.hidden, (*sizes.widths)[i], 1);
     for (const auto& [i, side] :
          {std::pair<size_t, int64_t>{0, 4}, {1, 2}, {3, 3}})  // the first two transposed
       head.resizes.at(i) =
-          conv(name + ".resize_layers." + std::to_string(i), sizes.widths[i], sizes.widths[i], side);
+          conv(name + ".resize_layers." + std::to_string(i), (*sizes.widths)[i], (*sizes.widths)[i], side);
     const std::string scratch = name + ".scratch";
     for (size_t i = 0; i < 4; ++i)
       head.to_features.at(i) = kernel(scratch + ".layer" + std::to_string(i + 1) + "_rn.weight",
-                                      {features, sizes.widths[i], 3, 3});
+                                      {features, (*sizes.widths)[i], 3, 3});
     for (size_t i = 0; i < 4; ++i) {
       const std::string fusion = scratch + ".refinenet" + std::to_string(i + 1);
       head.fusions.at(i).out = conv(fusion + ".out_conv", features, features, 1);
@@ -168,23 +166,24 @@ struct Vggt::Builder {
     for (size_t i = 0; i < model.encoder_.size(); ++i)
       paths.push_back(std::string(kEncoder) + ".blocks." + std::to_string(i));
     paths.push_back(std::string(kEncoder) + ".norm");
-    const std::vector<int64_t>& taps = model.options_.taps;
+    const auto& taps = *model.options_.taps;
     for (int64_t pair = 0; pair < *model.options_.depth; ++pair) {
       for (const bool global : {false, true}) paths.push_back(pair_path(global, pair));
       if (std::find(taps.begin(), taps.end(), pair) == taps.end()) continue;
-      for (const VggtDenseHead& head : model.dense_) paths.push_back(project_path(head, pair));
+      for (const VggtDenseHead& head : model.dense_) paths.push_back(project_path(head.name, pair));
     }
     if (model.camera_) paths.emplace_back("camera_head");
     for (const VggtDenseHead& head : model.dense_) paths.push_back(head.name);
   }
 };
 
-Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator)
-    : options_(resolved(options)) {
+Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator,
+           VggtTypes types)
+    : options_(resolved(options)), types_(types) {
   if (const auto found = problems(options); !found.empty())
     throw std::invalid_argument(found.front().message);
   const at::NoGradGuard no_grad;
-  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator)};
+  Builder build{*this, device, std::move(generator)};
   build.aggregator();
   if (options_.camera) build.camera_head();
   if (options_.depths) build.dense_head("depth_head", 2);
@@ -194,54 +193,42 @@ Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Gen
 
 // ---- forward ----
 
-at::Tensor Vggt::run(const std::string& path, const std::function<at::Tensor(Tensors&&)>& fn,
+// A policy may run fn again in the backward pass, when everything else of this call is gone.
+at::Tensor Vggt::run(const std::string& path, std::function<at::Tensor(Tensors&&)> fn,
                      Tensors&& inputs) const {
-  const auto as_list = [&fn](Tensors&& in) { return pack(fn(std::move(in))); };
+  const auto as_list = [fn = std::move(fn)](Tensors&& in) { return pack(fn(std::move(in))); };
   return std::move(seam.run(path, as_list, std::move(inputs)).front());
 }
 
+std::vector<std::string> Vggt::dense_heads() const {
+  std::vector<std::string> names;
+  for (const VggtDenseHead& head : dense_) names.push_back(head.name);
+  return names;
+}
+
+std::vector<at::Tensor> Vggt::poses(at::Tensor tokens) const {
+  const auto fn = [this](Tensors&& in) { return rounds(std::move(in[0])); };
+  return seam.run("camera_head", fn, pack(std::move(tokens)));
+}
+
 VggtOutputs Vggt::forward(at::Tensor pictures) const {
-  const VggtSize size = size_of(pictures);
-  at::Tensor camera_tokens;
-  std::vector<std::array<at::Tensor, 4>> taps(dense_.size());
-  std::vector<int64_t> wanted{*options_.depth - 1};
-  if (!dense_.empty()) wanted = options_.taps;
-  aggregate(std::move(pictures), wanted, [&](int64_t pair, at::Tensor x) {
-    if (camera_ && pair == *options_.depth - 1) camera_tokens = x.select(2, 0).contiguous();
-    const auto at = static_cast<size_t>(std::find(wanted.begin(), wanted.end(), pair) - wanted.begin());
-    for (size_t i = 0; i < dense_.size(); ++i) {
-      at::Tensor patches = x.slice(2, options_.special_tokens()).flatten(0, 1);
-      taps[i].at(at) = run(
-          project_path(dense_[i], pair),
-          [&](Tensors&& in) { return projected(dense_[i], at, std::move(in[0])); }, pack(std::move(patches)));
-    }
-  });
+  if (pictures.dim() != 5 || pictures.size(2) != 3)
+    throw std::invalid_argument("Vggt: pictures of shape " + c10::str(pictures.sizes()) +
+                                "; allowed: (B, S, 3, H, W)");
+  const VggtSize size = size_of(pictures.size(0), pictures.size(1), pictures.size(3), pictures.size(4));
+  pictures = pictures.flatten(0, 1);
+  at::Tensor tokens =
+      encode(size, [&](int64_t first, int64_t count) { return pictures.narrow(0, first, count); });
+  pictures.reset();
+  VggtTaps taps = aggregate(std::move(tokens), size);
   VggtOutputs outputs;
-  if (camera_) {
-    outputs.poses = run(
-        "camera_head", [this](Tensors&& in) { return poses(std::move(in[0])).back(); },
-        pack(std::move(camera_tokens)));
-  }
+  if (camera_) outputs.poses = poses(std::move(taps.camera)).back();
   for (size_t i = 0; i < dense_.size(); ++i) {
-    const auto fn = [&](Tensors&& in) {
-      return dense(dense_[i], {std::move(in[0]), std::move(in[1]), std::move(in[2]), std::move(in[3])}, size);
-    };
-    auto& [first, second, third, fourth] = taps[i];
-    at::Tensor x = run(dense_[i].name, fn,
-                       pack(std::move(first), std::move(second), std::move(third), std::move(fourth)));
-    x = x.unflatten(0, {size.scenes, size.frames});
+    Tensors found = dense(i, taps, size);
+    for (at::Tensor& one : found) one = one.unflatten(0, {size.scenes, size.frames});
     const bool has_depths = dense_[i].name == "depth_head";
-    at::Tensor confidence = x.select(2, -1).exp();
-    confidence = confidence + 1;
-    x = x.slice(2, 0, -1);
-    if (has_depths) {
-      outputs.depths = x.squeeze(2).exp();
-      outputs.depth_confidence = std::move(confidence);
-    } else {
-      x = x.movedim(2, -1);
-      outputs.points = x.sign() * x.abs().expm1();
-      outputs.points_confidence = std::move(confidence);
-    }
+    (has_depths ? outputs.depths : outputs.points) = std::move(found[0]);
+    (has_depths ? outputs.depth_confidence : outputs.points_confidence) = std::move(found[1]);
   }
   return outputs;
 }

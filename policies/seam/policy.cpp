@@ -11,6 +11,9 @@ Seam::Seam()
       keep([](std::string_view, at::Tensor value) { return value; }),
       attention([](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
         return at::scaled_dot_product_attention(q, k, v, call.mask, call.dropout, call.causal, call.scale);
+      }),
+      rows([](std::string_view, const ModuleFn& fn, Tensors&& inputs, const RowsOf&) {
+        return fn(std::move(inputs));
       }) {}
 
 at::Tensor Seam::module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,

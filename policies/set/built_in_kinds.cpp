@@ -2,6 +2,7 @@
 
 #include <dtk/policies/attention.h>
 #include <dtk/policies/ema.h>
+#include <dtk/policies/inference.h>
 #include <dtk/policies/internal/checkpoint_policy.h>
 #include <dtk/policies/precision.h>
 
@@ -134,6 +135,45 @@ class CheckpointKind final : public BuiltIn {
   }
 };
 
+class InferenceKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject&,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<InferencePolicy>(options.inference);
+  }
+  bool acts_in_training() const override { return false; }
+  bool acts_without_gradient() const override { return true; }
+  bool acts_switched_off() const override { return true; }  // everything is kept, and whole
+  std::string baseline(const PolicyOptions&) const override {
+    return "all results kept, all rows at once, gradients expected";
+  }
+  std::vector<OtherSetting> parts_left_out(const PolicyOptions& options) const override {
+    std::vector<OtherSetting> all;
+    if (enabled(options) == Enabled::off) return all;
+    const auto leave_out = [&](const std::string& now, const std::string& other, const auto& change) {
+      OtherSetting one{options, now, other};
+      change(one.options.inference);
+      if (!(one.options == options)) all.push_back(std::move(one));
+    };
+    const InferenceOptions& set = options.inference;
+    leave_out("gradients = false", "gradients = true", [](InferenceOptions& o) { o.gradients = true; });
+    leave_out("narrow_weights = true", "narrow_weights = false",
+              [](InferenceOptions& o) { o.narrow_weights = false; });
+    for (const Taps taps : {Taps::tapped, Taps::all}) {
+      if (taps > set.taps)
+        leave_out("taps = \"" + text_of(set.taps) + "\"", "taps = \"" + text_of(taps) + "\"",
+                  [&](InferenceOptions& o) { o.taps = taps; });
+    }
+    for (const auto& [name, chunk] : {std::pair("frame_chunk", &InferenceOptions::frame_chunk),
+                                      {"token_chunk", &InferenceOptions::token_chunk},
+                                      {"query_chunk", &InferenceOptions::query_chunk},
+                                      {"head_chunk", &InferenceOptions::head_chunk}})
+      leave_out(name, std::string(name) + " = 0", [&](InferenceOptions& o) { o.*chunk = 0; });
+    return all;
+  }
+};
+
 }  // namespace
 
 // The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
@@ -143,7 +183,8 @@ std::vector<const PolicyKind*> built_in_kinds() {
   static const AttentionKind attention("attention");
   static const EmaKind ema("ema");
   static const CheckpointKind checkpoint("checkpoint");
-  return {&precision, &attention, &ema, &checkpoint};
+  static const InferenceKind inference("inference");
+  return {&precision, &attention, &ema, &checkpoint, &inference};
 }
 
 }  // namespace dtk::policies

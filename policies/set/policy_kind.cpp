@@ -9,7 +9,7 @@ namespace dtk::policies {
 namespace {
 
 struct Kinds {
-  std::vector<const PolicyKind*> all = built_in_kinds();
+  std::vector<const PolicyKind*> all = built_in_kinds(), training = {}, inference = {};
   bool listed = false;
 };
 
@@ -19,10 +19,21 @@ Kinds& kinds() {
   return *registered;
 }
 
+const Kinds& listed_kinds() {
+  Kinds& now = kinds();
+  if (now.listed) return now;
+  now.listed = true;
+  for (const PolicyKind* const kind : now.all) {
+    if (kind->acts_in_training()) now.training.push_back(kind);
+    if (kind->acts_without_gradient()) now.inference.push_back(kind);
+  }
+  return now;
+}
+
 }  // namespace
 
 void register_policy(const PolicyKind& kind) {
-  auto& [all, listed] = kinds();
+  auto& [all, training, inference, listed] = kinds();
   const std::string name = kind.name();
   if (listed) throw std::logic_error("the policy " + name + " is registered after the list was read");
   if (std::any_of(all.begin(), all.end(), [&](const auto* other) { return other->name() == name; }))
@@ -31,19 +42,22 @@ void register_policy(const PolicyKind& kind) {
 }
 
 const std::vector<const PolicyKind*>& policy_kinds() {
-  kinds().listed = true;
-  return kinds().all;
+  return listed_kinds().training;
+}
+
+const std::vector<const PolicyKind*>& inference_kinds() {
+  return listed_kinds().inference;
 }
 
 const PolicyKind& policy_kind(const std::string& name) {
-  for (const PolicyKind* const kind : policy_kinds()) {
+  for (const PolicyKind* const kind : listed_kinds().all) {
     if (kind->name() == name) return *kind;
   }
   throw std::invalid_argument("no policy is called " + name);
 }
 
 OwnOptions::OwnOptions() {
-  for (const PolicyKind* const kind : policy_kinds()) {
+  for (const PolicyKind* const kind : listed_kinds().all) {
     if (auto table = kind->new_options()) tables_.all.push_back(std::move(table));
   }
 }

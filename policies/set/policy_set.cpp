@@ -34,7 +34,9 @@ class Scopes final : public PolicyScope {
 
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
                      std::unique_ptr<StagingCopies> engine)
-    : engine_(std::make_unique<SavedTensorEngineGuard>()), use_(std::make_shared<SeamUse>()) {
+    : engine_(std::make_unique<SavedTensorEngineGuard>()),
+      use_(std::make_shared<SeamUse>()),
+      kinds_(subject.training ? policy_kinds() : inference_kinds()) {
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
   for (const auto& [name, parameter] : subject.parameters) {
     if (!parameter.requires_grad()) mark_frozen(parameter);
@@ -45,7 +47,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
     const ModuleFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     return named(path, within, std::move(inputs));
   };
-  for (const PolicyKind* const kind : policy_kinds()) {
+  for (const PolicyKind* const kind : kinds_) {
     if (kind->enabled(options) == Enabled::off && !kind->acts_switched_off()) {
       off_.push_back({kind->name(), false, "switched off: policies." + kind->name() + ".enabled = false"});
     } else {
@@ -103,7 +105,7 @@ int64_t PolicySet::period() const {
 
 std::vector<PolicyReport> PolicySet::reports() const {
   std::vector<PolicyReport> all;
-  for (const PolicyKind* const kind : policy_kinds()) {
+  for (const PolicyKind* const kind : kinds_) {
     const std::string name = kind->name();
     for (const auto& policy : list_) {
       if (policy->name() != name) continue;

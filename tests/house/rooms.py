@@ -45,6 +45,7 @@ POLICIES = rows(
         ("ema", "the average of the weights", "seam memory ledger"),
         ("precision", "autocast, and which precision is faster", "seam hooks"),
         ("attention", "fused attention", "seam hooks"),
+        ("inference", "passes without gradient: rows a few at a time, results that wait", "seam"),
         ("set", "all policies as one, and their options", "*"),
     ],
 )
@@ -97,7 +98,7 @@ LARGEST = 25  # modules
 # Public headers that neither lie beside a source of their name nor carry their room's.
 HEADERS = {
     "policies": {
-        "report": "seam", "advice": "seam", "enabled": "seam", "enum_text": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
+        "report": "seam", "advice": "seam", "enabled": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
         "checkpoint_options": "activations", "policy_options": "set", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},

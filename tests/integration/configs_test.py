@@ -94,7 +94,7 @@ class Configurations(unittest.TestCase):
                 yield path, folder
 
     def test_print_config_repeats_what_the_file_says(self):
-        for path, folder in self.each(("dit", "diffusion_planner", "llava")):
+        for path, folder in self.each(("dit", "diffusion_planner", "llava", "vggt")):
             printed = tomllib.loads(self.run_train(folder, "--config", str(path), "--print-config"))
             for table, keys in tomllib.loads(path.read_text()).items():
                 for key, value in keys.items():
@@ -118,7 +118,7 @@ class Configurations(unittest.TestCase):
                              (2, "", "dit-train: --keys data.bats: no key begins so; near: data.batch\n"))  # fmt: skip
 
     def test_every_key_of_a_printed_configuration_is_on_the_page(self):
-        for path, folder in self.each(("dit", "diffusion_planner", "llava")):
+        for path, folder in self.each(("dit", "diffusion_planner", "llava", "vggt")):
             printed = self.run_train(folder, "--config", str(path), "--print-config")
             table = ""
             for line in printed.splitlines():

@@ -3,6 +3,7 @@
 #include <dtk/policies/policy_kind.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "toolkit/commands/given.h"
 #include "toolkit/core/format.h"
@@ -43,7 +44,7 @@ std::vector<Option> sample_options(const std::vector<SampleUsage>& usages) {
   for (auto usage = usages.begin(); usage != usages.end(); ++usage) {
     for (const SampleArgument& one : usage->arguments) {
       if (std::none_of(usages.begin(), usage, [&](const auto& earlier) { return earlier.has(one.name); }))
-        options.push_back({one.name, Option::value});
+        options.push_back({one.name, one.is_flag ? Option::flag : Option::value});
     }
   }
   return options;
@@ -97,6 +98,7 @@ void check_out(const Given& given, const SampleUsage& usage) {
 }
 
 SampleArgument::Value value_of(const Given& given, const SampleArgument& argument) {
+  if (argument.is_flag) return true;
   const auto of_kind = [&](const auto& kind) -> SampleArgument::Value {
     return given.value_of(argument.name, kind, argument.allowed);
   };
@@ -105,7 +107,7 @@ SampleArgument::Value value_of(const Given& given, const SampleArgument& argumen
 
 void check_one_question(const Given& given) {
   std::vector<std::string> seen;
-  for (const char* name : {"table", "explain", "claims", "max-batch"}) {
+  for (const char* name : {"table", "explain", "claims", "max-batch", "max-frames"}) {
     if (given.has(name)) seen.push_back(std::string("--") + name);
   }
   if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
@@ -115,6 +117,53 @@ void check_one_question(const Given& given) {
     if (given.has(name))
       fail_argument(std::string("--calibrate and --") + name, "measuring is no report; give one of them");
   }
+}
+
+std::vector<int64_t> counts_of(const Given& given) {
+  std::vector<int64_t> counts;
+  std::string list = given.text("frames");
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(','), list.size());
+    int64_t count = 0;
+    const auto [rest, error] = std::from_chars(list.data(), list.data() + end, count);
+    if (error != std::errc() || rest != list.data() + end || count < 1 || count > (1 << 24))
+      fail_argument(given.place("frames"), "\"" + list.substr(0, end) + "\"" +
+                                               " is no number of frames; allowed: numbers in [1, 16777216], "
+                                               "separated by commas");
+    counts.push_back(count);
+    list.erase(0, end + 1);
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
+
+// --infer with one of --frames and --max-frames, and what has no use beside it.
+void parse_inference(const Given& given, PlanArguments& arguments) {
+  arguments.infer = given.has("infer");
+  for (const char* name : {"frames", "max-frames"}) {
+    if (given.has(name) && !arguments.infer)
+      fail_argument(given.place(name), "is of a job that only infers; add --infer, or leave it out");
+  }
+  if (!arguments.infer) return;
+  for (const char* name : {"max-batch", "report", "calibrate", "calibration"}) {
+    if (given.has(name))
+      fail_argument(std::string("--infer and --") + name,
+                    "nothing is trained in such a job; give one of them");
+  }
+  if (given.has("frames") == given.has("max-frames"))
+    fail_argument("--infer", "of how many frames? Give --frames N, --frames N,M,... or --max-frames SIZE");
+  arguments.frames = counts_of(given);
+  if (given.has("frames") && arguments.frames.empty())
+    fail_argument("--frames", "names no number; write for example --frames 1,10,100");
+  arguments.max_frames = given.text("max-frames");
+  if (given.has("max-frames") && !is_byte_size(arguments.max_frames))
+    fail_argument(given.place("max-frames"),
+                  "\"" + arguments.max_frames + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
+  if (arguments.frames.size() > 1 && (given.has("table") || given.has("explain") || given.has("claims")))
+    fail_argument(given.place("frames"), "--table, --explain and --claims are of one number; name one");
+  if (given.has("claims") && given.has("json"))
+    fail_argument("--infer --claims --json", "these claims are a text alone; leave --json out");
 }
 
 // --no-term NAME: each leaves one out.
@@ -223,6 +272,9 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
                      {"explain", Option::flag},
                      {"claims", Option::flag},
                      {"report", Option::value},
+                     {"infer", Option::flag},
+                     {"frames", Option::value},
+                     {"max-frames", Option::value},
                      {"max-batch", Option::value},
                      {"json", Option::flag},
                      {"no-fold", Option::flag},
@@ -262,6 +314,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.report = given.text("report");
   if (given.has("report") && !arguments.claims)
     fail_argument("--report", "is laid beside what others claim; add --claims, or leave it out");
+  parse_inference(given, arguments);
   arguments.json = given.has("json");
   arguments.fold = !given.has("no-fold");
   return arguments;
@@ -370,8 +423,9 @@ Instead of the plain report, one of:
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
   --claims [--report R] what others claim, beside plans and the times of run R
-  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of
-                        the device present, or a card: h100, rtx4090
+  --max-batch SIZE      the largest data.batch that fits; 24GB, 80% of the
+                        device present, or a card: h100, rtx4090
+  --infer --frames N,M  passes that train nothing; or --max-frames SIZE
 With any of them:
   --json                as memory.json; with --table an array of )" +
          rows + R"(
@@ -381,8 +435,7 @@ With any of them:
   --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
   --version, -h, --help prints the version, or this text, and ends
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
-memory.budget or --max-batch, 4 data.samples are too few to train on.
-
+memory.budget or what is asked for, 4 data.samples are too few to train on.
 Example: dit-plan --config base --device cuda
 )";
 }
@@ -403,10 +456,9 @@ Usage: dit-sample --checkpoint DIR --out OUT [options] and one of
 
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
-  --key KEY             of the weights in FILE; default: ema, if it is there
+  --key KEY             of weights in FILE; default: ema;  --raw not DIR's EMA
   --config FILE         configuration; default: the one saved with the weights
-{}  --raw                 the checkpoint's raw weights instead of its EMA
-  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
+{}  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
 Not given, these are the run's, so that its own samples come out again:
 {}  --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends

@@ -44,7 +44,10 @@ struct PlanArguments {
   bool table = false;                // at most one of table, explain, claims and max_batch
   bool explain = false;
   bool claims = false;
-  std::string report;  // with claims: the folder of a run, or ""
+  std::string report;           // with claims: the folder of a run, or ""
+  bool infer = false;           // the job trains nothing, and is of
+  std::vector<int64_t> frames;  // so many, ascending; not empty, or with
+  std::string max_frames;       // a size, as it was written
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked

@@ -12,10 +12,12 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text_table.h"
 #include "toolkit/device/cards.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/claims.h"
+#include "toolkit/plan/inference.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
@@ -108,6 +110,7 @@ struct PlanJob {
 
 // The plan of the smallest batch tells whether another batch helps.
 std::string advice_of(const PlanJob& job, const Plan& plan) {
+  if (plan.loaded.inferred) return "; --max-frames finds how many fit, --table says what policies take";
   if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
   const policies::MemorySums& peak = plan.memory.peak().peak;
   if (peak.of(policies::Category::parameters) + peak.of(policies::Category::frozen) > *job.budget) return "";
@@ -181,6 +184,51 @@ void report_plan(const PlanJob& job) {
   check_budget(job, plan);
 }
 
+// A job that only infers.
+void report_inference(const PlanJob& job) {
+  const PlanArguments& asked = job.arguments;
+  const std::string& name = asked.config;
+  if (family_of(job.loaded.config).inferred().empty())
+    throw ConfigError("--infer: models of train.model = \"" + job.loaded.config.train.model +
+                      "\" are planned with their training, of which sampling is a phase; leave it out");
+  if (!asked.max_frames.empty()) {
+    const auto percent = parse_percent(asked.max_frames);
+    const std::string place = "--max-frames " + asked.max_frames;
+    const int64_t bytes =
+        percent ? part_of_device(*percent, job.device, place) : *parse_bytes(asked.max_frames);
+    LoadedConfig one = job.loaded;
+    one.inferred = 1;
+    policies_without_use(one, job.device, job.options);
+    const LargestCount found = largest_planned_count(job.loaded, job.device, bytes, job.options);
+    if (!found.largest) {
+      throw Error(ExitCode::memory, place + ": not even one of the frames fits: " +
+                                        excess_text(found.next->need_in(Capacity::device), bytes));
+    }
+    return job.print(asked.json ? plan_json(*found.largest) : largest_count_text(name, found, bytes));
+  }
+  LoadedConfig loaded = job.loaded;
+  loaded.inferred = asked.frames.back();
+  const std::vector<std::string> notes = policies_without_use(loaded, job.device, job.options);
+  if (asked.table) {
+    const std::vector<InferenceRow> rows = inference_table(loaded, job.device, job.options);
+    return job.print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget));
+  }
+  if (asked.claims) return job.print(inference_claims_text(name, loaded, job.device, job.options));
+  if (asked.frames.size() > 1) {
+    const CountTable table = plan_counts(loaded, job.device, asked.frames, job.options);
+    job.print(asked.json ? count_table_json(table) : count_table_text(name, table));
+    return check_budget(job, table.plans.back());
+  }
+  const Plan plan = make_plan(loaded, job.device, job.options);
+  std::string text = plan_text(name, plan);
+  if (asked.explain) {
+    text += "\n" + inference_table_text(name, inference_table(loaded, job.device, job.options), job.budget);
+    for (const std::string& note : notes) text += wrapped(note, 0) + "\n";
+  }
+  job.print(asked.json ? plan_json(plan) : text);
+  check_budget(job, plan);
+}
+
 }  // namespace
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
@@ -202,9 +250,10 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (measured) options = with_calibration(options, *measured);
   const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
-  if (placement_is_open(loaded.config) && arguments.max_batch.empty())
+  if (placement_is_open(loaded.config) && arguments.max_batch.empty() && !arguments.infer)
     placement = place_checkpoints(loaded, device, options);
   const PlanJob job{arguments, std::move(loaded), device, budget, options, print, placement, written};
+  if (arguments.infer) return report_inference(job);
   if (arguments.table) return report_table(job);
   if (arguments.claims) {
     const std::string& run = arguments.report;

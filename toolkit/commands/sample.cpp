@@ -19,7 +19,27 @@ static std::vector<std::string> class_names_in(FileSystem& files,
   return {};
 }
 
+static constexpr char kRandomWeights[] = "random";
+
+static SampleSource random_source(FileSystem& files, const WeightsRequest& request,
+                                  const std::string& config_file) {
+  if (config_file.empty())
+    throw ConfigError(request.path_place + ": which model shall draw them? Name it with --config FILE");
+  LoadedConfig loaded = load_config(files, config_file, {});
+  if (!family_of(loaded.config).infers())
+    throw ConfigError(request.path_place + ": no such file; models of train.model = \"" +
+                      loaded.config.train.model + "\" are not drawn from with weights that nobody trained");
+  SampleSource source;
+  source.config = std::move(loaded.config);
+  source.locations = std::move(loaded.locations);
+  source.weights.name = "random weights";
+  source.random = true;
+  return source;
+}
+
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
+  if (request.path == kRandomWeights && !files.exists(request.path))
+    return random_source(files, request, config_file);
   WeightsRequest found = request;
   const auto checkpoint = checkpoint_in(files, request.path);
   if (checkpoint) found.path = checkpoint->string();

@@ -47,6 +47,8 @@ struct LoadedConfig {
   std::vector<ConfigChange> history = {};  // of the run so far
   /// What whoever wrote it should hear: that one --set takes the place of an earlier one.
   std::vector<std::string> notes = {};
+  /// Of a plan: nothing is trained, and so many are inferred (ModelFamily::inferred()).
+  std::optional<int64_t> inferred = {};
 };
 
 inline bool written_by_set(const LoadedConfig& loaded, const std::string& key) {

@@ -39,6 +39,8 @@ class ConfiguredFamily {
   /// Its tables in a configuration, at their defaults, which may add to common ones, such as [data]; null if
   /// it has no key of its own. No two families have the same key.
   virtual std::unique_ptr<OptionTables> new_options() const { return nullptr; }
+  /// Whether its models are of use where nobody trains them: a configuration may then say no end of a run.
+  virtual bool infers() const { return false; }
   /// Of its attention; weights of a run are for as many. Absent for options of which no model can be built.
   virtual std::optional<int64_t> heads(const RunConfig& config) const = 0;
 

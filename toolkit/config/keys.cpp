@@ -118,6 +118,9 @@ std::string wanted(const std::vector<std::string>&, const std::string& allowed) 
 std::string wanted(const std::array<double, 4>&, const std::string& allowed) {
   return with_limits("a list of four numbers", ", each in ", allowed);
 }
+std::string wanted(const std::array<int64_t, 4>&, const std::string& allowed) {
+  return with_limits("a list of four integers", ", each in ", allowed);
+}
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed) {
   return "one of " + allowed;
 }

@@ -72,6 +72,7 @@ std::string wanted(const std::string&, const std::string& allowed);
 std::string wanted(const policies::Enabled&, const std::string& allowed);
 std::string wanted(const std::vector<std::string>&, const std::string& allowed);
 std::string wanted(const std::array<double, 4>&, const std::string& allowed);
+std::string wanted(const std::array<int64_t, 4>&, const std::string& allowed);
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed);
 std::string wanted(const policies::ByteCount&, const std::string& allowed);
 std::string wanted(const ByteSize&, const std::string& allowed);

@@ -136,6 +136,16 @@ void assign(std::array<double, 4>& member, const Entry& entry, const std::string
   std::copy(list.begin(), list.end(), member.begin());
 }
 
+void assign(std::array<int64_t, 4>& member, const Entry& entry, const std::string& allowed) {
+  const auto& list = value_as<std::vector<double>>(entry, wanted(member, allowed));
+  if (list.size() != member.size()) not_allowed(entry, "of another length", wanted(member, allowed));
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (std::floor(list[i]) != list[i]) not_allowed(entry, "not whole", wanted(member, allowed));
+    check_range(entry, list[i], allowed);
+    member.at(i) = static_cast<int64_t>(list[i]);
+  }
+}
+
 void assign(policies::SegmentKeeps& member, const Entry& entry, const std::string& allowed) {
   if (const auto* list = std::get_if<std::vector<std::string>>(&entry.value)) {
     if (list->empty()) not_allowed(entry, "empty", allowed);

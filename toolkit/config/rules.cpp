@@ -20,6 +20,10 @@ namespace {
 
 using policies::advise;
 
+constexpr char kNoEnd[] =
+    "none of train.steps, train.epochs and train.seconds is set; set at least one of them, so that the run "
+    "ends";
+
 /// "data.batch = 15 or 18, or ": the multiples of `accumulate` next to `batch`.
 std::string near_batches(int64_t batch, int64_t accumulate) {
   const int64_t below = batch / accumulate * accumulate;
@@ -92,12 +96,7 @@ class Rules final : public RuleCheck {
     if (train.out.empty()) {
       fail("train.out", "train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
     }
-    if (!train.steps && !train.epochs && !train.seconds) {
-      fail(
-          "train.steps",
-          "none of train.steps, train.epochs and train.seconds is set; set at least one of them, so that the "
-          "run ends");
-    }
+    if (!has_end(train) && !family_named(train.model).infers()) fail("train.steps", kNoEnd);
     if (config_.schedule.kind == ScheduleKind::epochs && !train.epochs) {
       fail("schedule.kind",
            "schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch depends on "
@@ -270,7 +269,12 @@ static void check_only_resumed(const LoadedConfig& loaded, const std::string& ke
       ", or continue a run with --resume");
 }
 
+bool has_end(const TrainOptions& train) {
+  return train.steps || train.epochs || train.seconds;
+}
+
 void check_new_run(const LoadedConfig& loaded) {
+  if (!has_end(loaded.config.train)) throw ConfigError(location_of(loaded, "train.model") + kNoEnd);
   check_only_resumed(loaded, "train.allow_thread_change", loaded.config.train.allow_thread_change,
                      "another number of threads");
   check_only_resumed(loaded, "data.allow_change", loaded.config.data.allow_change, "data that have changed");

@@ -10,7 +10,11 @@ namespace dtk {
 /// user did not write that key.
 void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 
-/// Throws ConfigError for what was written and only a run that is resumed has a use for.
+/// Whether the configuration says when its run ends.
+bool has_end(const TrainOptions& train);
+
+/// Throws ConfigError for what was written and only a run that is resumed has a use for, and where no end is
+/// said.
 void check_new_run(const LoadedConfig& loaded);
 
 /// Where the user wrote `key`, for the beginning of a message: "base.toml:3:9: "; "" if nobody did.

@@ -56,6 +56,12 @@ std::string toml_text(const std::array<double, 4>& value) {
   return toml_text(std::vector<double>(value.begin(), value.end()));
 }
 
+std::string toml_text(const std::array<int64_t, 4>& value) {
+  std::string text;
+  for (const int64_t number : value) text += (text.empty() ? "" : ", ") + toml_text(number);
+  return "[" + text + "]";
+}
+
 std::string toml_text(const policies::SegmentKeeps& value) {
   return value.results.empty() ? toml_text(value.word) : toml_text(value.results);
 }

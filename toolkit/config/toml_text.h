@@ -24,6 +24,7 @@ std::string toml_text(policies::Enabled value);  ///< "default" with its quotes,
 std::string toml_text(const std::vector<std::string>& value);
 std::string toml_text(const std::vector<double>& value);
 std::string toml_text(const std::array<double, 4>& value);
+std::string toml_text(const std::array<int64_t, 4>& value);
 std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a list
 std::string toml_text(const policies::ByteCount& value);     ///< an integer
 std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes

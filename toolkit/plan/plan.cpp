@@ -12,6 +12,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
+#include "toolkit/plan/inference.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/memory_meters.h"
@@ -25,7 +26,7 @@ namespace {
 // No budget limits a plan, so what is refused in it is memory of this machine.
 PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
                         const planner::SimulationOptions& options) try {
-  return plan_run(loaded, device, options);
+  return loaded.inferred ? plan_inference(loaded, device, options) : plan_run(loaded, device, options);
 } catch (const c10::OutOfMemoryError& error) {
   throw MachineTooSmall(first_line(error.what_without_backtrace()));
 } catch (const std::bad_alloc&) {
@@ -46,7 +47,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.folded = simulated.folded;
   plan.step = simulated.steady_step();
   plan.seconds = simulated.seconds;
-  plan.data = family_of(loaded.config).planned_note(loaded.config);
+  if (!loaded.inferred) plan.data = family_of(loaded.config).planned_note(loaded.config);
   plan.loaded = std::move(loaded);
   return plan;
 }

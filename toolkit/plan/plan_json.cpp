@@ -5,6 +5,7 @@
 
 #include "toolkit/plan/explanation_json.h"
 #include "toolkit/plan/plan_text.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -18,7 +19,12 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   memory.policies = policies;
   OrderedJson json = OrderedJson::parse(memory_json(memory));
   OrderedJson& more = json["plan"];
-  more["batch"] = plan.loaded.config.data.batch;
+  if (plan.loaded.inferred) {
+    more[family_of(plan.loaded.config).inferred()] = *plan.loaded.inferred;
+    more["pass_flops"] = plan.step.without_grad + plan.step.forward;
+  } else {
+    more["batch"] = plan.loaded.config.data.batch;
+  }
   more["host_phase"] = plan.memory.host.name;
   more["runner_up"] = nullptr;
   if (const auto second = plan.runner_up())

@@ -8,6 +8,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -22,6 +23,9 @@ std::string line(const char* name, const std::string& text) {
 
 std::string first_line_of(const std::string& name, const Plan& plan) {
   const RunConfig& config = plan.loaded.config;
+  if (plan.loaded.inferred)
+    return fmt::format("{} on {}, {} {}: planned, nothing was computed\n", name, plan.memory.device.str(),
+                       *plan.loaded.inferred, family_of(config).inferred());
   const int64_t micro = config.train.accumulate;
   return fmt::format(
              "{} on {}, data.batch = {}{}: planned, nothing was computed\n", name, plan.memory.device.str(),
@@ -324,10 +328,11 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   if (!plan.data.empty()) text += line("data", plan.data);
-  text += line("a step", step_flops_text(plan));
+  text += plan.loaded.inferred ? line("a pass", flops_text(plan.step.without_grad + plan.step.forward))
+                               : line("a step", step_flops_text(plan));
   text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));
   const DataOptions& data = plan.loaded.config.data;
-  if (!data.drop_last && !data.samples && data.batch > 1) {
+  if (!plan.loaded.inferred && !data.drop_last && !data.samples && data.batch > 1) {
     text += line("last batch", fmt::format("of an epoch, as data.samples is not given: taken to have {} "
                                            "samples, the most it can",
                                            data.batch - 1));

@@ -21,6 +21,7 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
   FileSystem& files = posix_file_system();
   const std::unique_ptr<const Drawing> drawing = family_of(source.config).drawing(files, source, arguments);
   TerminalObserver observer;
+  for (const std::string& line : drawing->notes()) observer.message(line);
   if (const RunData data = drawing->data(); data.all) {
     for (const std::string& line : data_lines(data, facts_of(source.config))) observer.message(line);
   }

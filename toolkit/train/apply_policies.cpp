@@ -6,16 +6,20 @@ namespace dtk {
 
 policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
                                     const models::NamedTensors& parameters,
-                                    const std::vector<std::string>& paths) {
+                                    const std::vector<std::string>& paths, bool training) {
   policies::Seam own;
   own.run = seam.run;
   own.keep = seam.keep;
   own.attention = seam.attention;
+  own.rows = seam.rows;
   own.policies = seam.policies;
-  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths}, own);
+  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths, training}, own);
   seam.run = std::move(own.run);
   seam.keep = std::move(own.keep);
   seam.attention = std::move(own.attention);
+  seam.rows = std::move(own.rows);
+  seam.divides_tokens = own.divides_tokens;
+  seam.taps = static_cast<models::Taps>(own.taps);
   seam.policies = std::move(own.policies);
   return set;
 }

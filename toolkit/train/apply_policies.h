@@ -11,14 +11,15 @@
 
 namespace dtk {
 
-/// Puts the policies of `options` into the seam of a model with these parameters and paths. Throws
-/// policies::PolicyError as PolicySet does.
+/// Puts the policies of `options` into the seam of a model with these parameters and paths: those that act in
+/// training, else those that act without gradient. Throws policies::PolicyError as PolicySet does.
 policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
                                     const models::NamedTensors& parameters,
-                                    const std::vector<std::string>& paths);
+                                    const std::vector<std::string>& paths, bool training = true);
 
-inline policies::PolicySet put_policies_in(const policies::PolicyOptions& options, TrainableModel& model) {
-  return put_policies_in(options, model.seam(), reached_parameters(model), model.paths());
+inline policies::PolicySet put_policies_in(const policies::PolicyOptions& options, TrainableModel& model,
+                                           bool training = true) {
+  return put_policies_in(options, model.seam(), reached_parameters(model), model.paths(), training);
 }
 
 }  // namespace dtk

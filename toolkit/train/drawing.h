@@ -22,6 +22,7 @@ struct SampleSource {
   std::map<std::string, std::string> locations;  // LoadedConfig's
   Weights weights;
   std::vector<std::string> class_names = {};  // by label; empty: numbers, or not known
+  bool random = false;                        // there are no weights: the model's own draws are taken
 };
 
 /// What was asked for, once it is known to be possible.
@@ -30,6 +31,7 @@ class Drawing {
   virtual ~Drawing() = default;
   virtual RunData data() const { return {}; }  ///< which the samples continue; null if they continue nothing
   virtual std::string counted() const = 0;     ///< "1 sample", "60 frames"
+  virtual std::vector<std::string> notes() const { return {}; }  ///< what is said before it is drawn
   /// On the CPU; empty if `keep_going` gave up. Throws ConfigError for weights of another model, and for a
   /// policy that the configuration asks for and that cannot act.
   virtual std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const = 0;

@@ -39,6 +39,11 @@ std::array<SizedJob, 2> ModelFamily::two_sizes(const RunConfig& config) const {
   return {of_size(config, tokens), of_size(config, 2 * tokens)};
 }
 
+std::vector<policies::PolicyReport> ModelFamily::infer_planned(const RunConfig&, c10::Device, int64_t,
+                                                               const PutIn&) const {
+  throw std::logic_error("the model family " + name() + " infers nothing of its own");
+}
+
 double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_step) const {
   return static_cast<double>(planned_step) / static_cast<double>(config.data.batch);
 }

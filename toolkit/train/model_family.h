@@ -1,5 +1,7 @@
 // A model family: all that a run has to know of the models that train.model names.
 #pragma once
+#include <dtk/policies/report.h>
+
 #include <array>
 #include <filesystem>
 #include <functional>
@@ -75,6 +77,13 @@ struct Claim {
   std::optional<int64_t> device_bytes = {};
   int64_t samples = 0;
 };
+/// What somebody published of the memory of passes without gradient, as a line over their count.
+struct CountedClaim {
+  std::string name;           // of a column: "published"
+  std::string source;         // where, of what, and how it was found
+  double at_0 = 0, each = 0;  // bytes
+  double bytes(int64_t count) const { return at_0 + each * static_cast<double>(count); }
+};
 /// What is known of modules' cost a token beside what is planned: a law of the bytes that they keep.
 struct TokenNote {
   std::string modules = {};           // what their paths begin with
@@ -110,6 +119,21 @@ class ModelFamily : public ConfiguredFamily {
   /// What its modules offer to Seam::keep by name, few, in order: of which `keep = "auto"` and dit-plan
   /// --explain try all sets.
   virtual std::vector<std::string> kept_results() const { return {}; }
+
+  /// What its models are run on where nothing is trained, "frames", of whose passes there are plans; "":
+  /// there are none.
+  virtual std::string inferred() const { return ""; }
+  /// Changes a seam that holds the policies already.
+  using PutIn = std::function<void(models::Seam& seam, const models::NamedTensors& parameters,
+                                   const std::vector<std::string>& paths)>;
+  /// Runs in a simulation what dit-sample runs on `count` of them, whose values are anything; what the
+  /// policies say at its end. Throws as with_trained().
+  virtual std::vector<policies::PolicyReport> infer_planned(const RunConfig& config, c10::Device device,
+                                                            int64_t count, const PutIn& put_in) const;
+
+  /// Of such passes, as claims() of training: what its policy is said to do in them.
+  virtual std::vector<Claim> inference_claims(const RunConfig& /*config*/) const { return {}; }
+  virtual std::vector<CountedClaim> counted_claims(const RunConfig& /*config*/) const { return {}; }
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
   /// The job with about `tokens` in a micro-batch: by default of as many samples as have so many, at least

@@ -15,6 +15,7 @@ struct SampleArgument {
   const char* name;          // "guidance"
   Value kind;                // any value of the type that it has
   std::string allowed = "";  // as of a key (config.h): "[1, 100]"
+  bool is_flag = false;      // a bool that is true where it is given, and takes no value
 };
 
 /// How the samples of a family are asked for.

@@ -14,10 +14,7 @@ auto with_trained(const SampleSource& source, const RunConfig& config, c10::Devi
                   const Act& act) try {
   Model model(config, device);
   load_weights(source.weights, model);
-  policies::PolicyOptions forward_only = config.policies;
-  for (const policies::PolicyKind* const kind : policies::policy_kinds())
-    if (!kind->acts_without_gradient()) kind->enabled(forward_only) = policies::Enabled::off;
-  policies::PolicySet policies = put_policies_in(forward_only, model);
+  policies::PolicySet policies = put_policies_in(config.policies, model, /*training=*/false);
   const auto scope = policies.forward_scope();
   return act(model);
 } catch (const policies::PolicyError& error) {

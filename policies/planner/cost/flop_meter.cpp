@@ -31,6 +31,18 @@ void FlopMeter::step_done() {
   recomputed_.push_back(std::exchange(current_recomputed_, {}));
 }
 
+Flops FlopMeter::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+void FlopMeter::repeat_since(const Flops& before, int64_t times) {
+  const std::lock_guard lock(mutex_);
+  for (int64_t Flops::*const pass :
+       {&Flops::forward, &Flops::backward, &Flops::recomputed, &Flops::attention_again, &Flops::without_grad})
+    current_.*pass += (current_.*pass - before.*pass) * times;
+}
+
 std::vector<Flops> FlopMeter::steps() const {
   const std::lock_guard lock(mutex_);
   return steps_;

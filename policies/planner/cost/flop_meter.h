@@ -21,6 +21,10 @@ class FlopMeter : policies::NotCopied {
 
   /// Ends the current step.
   void step_done();
+  /// Of the current step so far.
+  Flops current() const;
+  /// Adds what came since it was `before`, so many times: of passes that are left out as they repeat.
+  void repeat_since(const Flops& before, int64_t times);
   /// Of each step that ended.
   std::vector<Flops> steps() const;
   /// Flops::recomputed of each by the module that runs again; "" outside of all.

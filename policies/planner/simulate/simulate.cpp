@@ -11,6 +11,7 @@
 #include <chrono>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "cost/call_scratch.h"
 #include "cost/flop_meter.h"
@@ -40,28 +41,33 @@ class Folding final : public policies::Simulation {
       : folded_(folded), flops_(flops), fold_(fold) {}
 
   std::unique_ptr<policies::LoopFold> fold(std::string_view what) override {
-    return fold_ ? std::make_unique<Fold>(folded_, what) : nullptr;
+    return fold_ ? std::make_unique<Fold>(folded_, flops_, what) : nullptr;
   }
   void step_done() override { flops_.step_done(); }
 
  private:
   class Fold final : public policies::LoopFold {
    public:
-    Fold(std::map<std::string, int64_t>& folded, std::string_view what) : folded_(folded), what_(what) {}
+    Fold(std::map<std::string, int64_t>& folded, FlopMeter& flops, std::string_view what)
+        : folded_(folded), flops_(flops), what_(what) {}
 
     int64_t after(int64_t done, int64_t count) override {
       LedgerSnapshot books;
       const bool repeats = before_ && before_->equal(books);
       before_ = std::move(books);
+      const Flops counted = std::exchange(counted_, flops_.current());
       const int64_t next = done + 1, last = count - 1;
       if (!repeats || next >= last) return next;
       folded_[what_] += last - next;
+      flops_.repeat_since(counted, last - next);
       return last;
     }
 
    private:
     std::map<std::string, int64_t>& folded_;
+    FlopMeter& flops_;
     const std::string what_;
+    Flops counted_;                         // at the end of the pass before
     std::optional<LedgerSnapshot> before_;  // at the end of the pass before
   };
 

@@ -76,27 +76,33 @@ TEST_CASE("a VGGT of the published size has the published number of parameters")
 }
 
 TEST_CASE("patch tokens, blocks, cameras and depths of a VGGT are those of the original") {
-  const Vggt model = tiny();
+  Vggt model = tiny();
   const at::NoGradGuard no_grad;
-  const at::Tensor pictures = fixture().at("images");
-  CHECK(worst(model.encode(pictures), fixture().at("patch_tokens")) <= 1e-5);
-  at::Tensor camera_tokens;
-  int64_t compared = 0;
-  model.aggregate(pictures, model.options().taps, [&](int64_t pair, const at::Tensor& x) {
-    CHECK(worst(x, fixture().at("agg." + std::to_string(pair))) <= 3e-5);
-    if (pair == 5) camera_tokens = x.select(2, 0);
-    ++compared;
-  });
-  CHECK(compared == 4);
-  const std::vector<at::Tensor> rounds = model.poses(camera_tokens);
+  const at::Tensor pictures = fixture().at("images"), frames = pictures.flatten(0, 1);
+  const VggtSize size = model.size_of(pictures.size(0), pictures.size(1), pictures.size(3), pictures.size(4));
+  const auto read = [&](int64_t first, int64_t count) { return frames.narrow(0, first, count); };
+  const at::Tensor tokens = model.encode(size, read);
+  CHECK(worst(tokens.slice(1, 5), fixture().at("patch_tokens")) <= 1e-5);
+  model.seam.taps = Taps::all;
+  VggtTaps taps = model.aggregate(tokens, size);
+  REQUIRE(taps.entries.size() == 6);
+  for (const int64_t pair : *model.options().taps) {
+    const at::Tensor& entry = taps.entries[static_cast<size_t>(pair)];
+    CHECK(worst(entry.unflatten(0, {size.scenes, size.frames}),
+                fixture().at("agg." + std::to_string(pair))) <= 3e-5);
+  }
+  const std::vector<at::Tensor> rounds = model.poses(taps.camera);
   REQUIRE(rounds.size() == 4);
   for (size_t i = 0; i < rounds.size(); ++i)
     CHECK(worst(rounds[i], fixture().at("pose_enc_iter." + std::to_string(i))) <= 2e-5);
-  const VggtOutputs outputs = model.forward(pictures);
-  CHECK(worst(outputs.poses, fixture().at("out.pose_enc")) <= 2e-5);
-  CHECK(worst(outputs.depths, fixture().at("out.depth").squeeze(-1)) <= 1e-5);
-  CHECK(worst(outputs.depth_confidence, fixture().at("out.depth_conf")) <= 1e-5);
-  CHECK_FALSE(outputs.points.defined());
+  for (const Taps how : {Taps::projected, Taps::tapped, Taps::all}) {
+    model.seam.taps = how;
+    const VggtOutputs outputs = model.forward(pictures);
+    CHECK(worst(outputs.poses, fixture().at("out.pose_enc")) <= 2e-5);
+    CHECK(worst(outputs.depths, fixture().at("out.depth").squeeze(-1)) <= 1e-5);
+    CHECK(worst(outputs.depth_confidence, fixture().at("out.depth_conf")) <= 1e-5);
+    CHECK_FALSE(outputs.points.defined());
+  }
 }
 
 TEST_CASE("points of a VGGT are those of a head in double precision, the original's quirks included") {
@@ -158,12 +164,17 @@ TEST_CASE("options of no VGGT are refused with the key and what to set, and pict
         }) ==
         "vggt.taps must be four pairs, ascending, of which the last is the last of vggt.depth = 6, number 5");
   CHECK(refused([](VggtOptions& one) {
-          one.widths = {16, 24, 32};
+          one.widths = {16, 24, 30, 32};
         }) == "vggt.widths must be four numbers above 0 that 4 divides");
   CHECK(refused([](VggtOptions& one) { one.camera = one.depths = false; }) ==
         "vggt.camera, vggt.depths and vggt.points are all false; set one of them");
   const Vggt model = tiny();
   CHECK(dtk::test::error_text<std::invalid_argument>([&] {
           model.forward(at::zeros({1, 2, 3, 28, 40}));
-        }) == "Vggt: pictures of shape [1, 2, 3, 28, 40]; allowed: (B, S, 3, H, W), H and W divisible by 14");
+        }) ==
+        "Vggt: 1 scenes of 2 frames of 28 x 40; allowed: sides divisible by 14, and one scene and frame at "
+        "the least");
+  CHECK(dtk::test::error_text<std::invalid_argument>([&] {
+          model.forward(at::zeros({2, 3, 28, 42}));
+        }) == "Vggt: pictures of shape [2, 3, 28, 42]; allowed: (B, S, 3, H, W)");
 }

@@ -68,27 +68,55 @@ struct VggtOutputs {
   at::Tensor points_confidence;         // (B, S, H, W)
 };
 
+/// What the heads read of the aggregator, in the form that Seam::taps says; with gradients: projected.
+struct VggtTaps {
+  at::Tensor camera;                            // (B, S, 2C): the camera tokens of the last pair
+  std::vector<std::array<at::Tensor, 4>> rows;  // of each dense head, (B·S, P, width); projected
+  std::vector<at::Tensor> entries;              // else: (B·S, R + P, 2C), of the four pairs or of all
+};
+
+/// Numbers that weights are held in.
+struct VggtTypes {
+  at::ScalarType aggregator = at::kFloat, heads = at::kFloat;
+};
+
 class Vggt {
  public:
-  /// Builds the parameters in fp32 on `device`, drawn from `generator`, a generator of that device (absent:
-  /// the device's default generator). Throws std::invalid_argument with the first of problems(options).
-  Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt);
+  /// Frames `first` to `first + count` of all B·S, (count, 3, H, W) in [0, 1], on any device: asked for from
+  /// the first to the last, each once.
+  using Read = std::function<at::Tensor(int64_t first, int64_t count)>;
+  /// A dense head's result of frames from `first` on, likewise: values (count, H, W), of points (count, H, W,
+  /// 3), and confidence (count, H, W).
+  using Give = std::function<void(int64_t first, at::Tensor values, at::Tensor confidence)>;
+
+  /// Builds the parameters on `device`, drawn from `generator`, a generator of that device (absent: the
+  /// device's default generator). Throws std::invalid_argument with the first of problems(options).
+  Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt,
+       VggtTypes types = {});
 
   /// Of pictures (B, S, 3, H, W) in [0, 1], H and W divisible by p. Throws std::invalid_argument for others.
   /// What a head reads of a tap is projected where it arises, so that 2,816 numbers a token wait (preset 1b),
   /// not the tap's 8,192.
   VggtOutputs forward(at::Tensor pictures) const;
 
-  /// The encoder's patch tokens (B·S, P, C).
-  at::Tensor encode(at::Tensor pictures) const;
-  /// Calls tap(pair, x) with the frame block's and the global block's result side by side, (B, S, R + P, 2C),
-  /// after each pair that `wanted` has, ascending; those behind the last do not run.
-  void aggregate(at::Tensor pictures, const std::vector<int64_t>& wanted,
-                 const std::function<void(int64_t pair, at::Tensor x)>& tap) const;
-  /// Poses (B, S, 9) of each of the four rounds, the last best, of the camera tokens (B, S, 2C) of the last
-  /// pair.
-  std::vector<at::Tensor> poses(at::Tensor tokens) const;
+  // The same in its parts, for a program that reads frames and takes results a few at a time. As many run
+  // at once as the seam's rows() lets.
 
+  /// Tokens (B·S, R + P, C) of the encoder, with the special ones that the aggregator adds. Throws
+  /// std::invalid_argument for a size whose sides p does not divide, or of no frames.
+  at::Tensor encode(const VggtSize& size, const Read& read) const;
+  VggtTaps aggregate(at::Tensor tokens, const VggtSize& size) const;
+  /// Poses (B, S, 9) of each of the four rounds, the last best, of the camera tokens.
+  std::vector<at::Tensor> poses(at::Tensor tokens) const;
+  /// The result of dense head `head`, a number of dense_heads(), as Give has it, of all frames; with `give`
+  /// that is called, and what is returned has no numbers. Takes what no head behind it reads of the taps, but
+  /// for a list of all pairs.
+  Tensors dense(size_t head, VggtTaps& taps, const VggtSize& size, const Give& give = nullptr) const;
+
+  /// "depth_head", "point_head": those that are there.
+  std::vector<std::string> dense_heads() const;
+  /// Throws std::invalid_argument for frames of another shape than (.., H, W) with sides that p divides.
+  VggtSize size_of(int64_t scenes, int64_t frames, int64_t height, int64_t width) const;
   /// All parameters in a fixed order, under the published names.
   const NamedTensors& parameters() const { return parameters_; }
   /// The named modules that run through the seam, in order of execution.
@@ -100,24 +128,33 @@ class Vggt {
 
  private:
   struct Builder;
-  at::Tensor run(const std::string& path, const std::function<at::Tensor(Tensors&&)>& fn,
-                 Tensors&& inputs) const;
-  /// Throws std::invalid_argument for pictures of another shape.
-  VggtSize size_of(const at::Tensor& pictures) const;
+  at::Tensor run(const std::string& path, std::function<at::Tensor(Tensors&&)> fn, Tensors&& inputs) const;
+  /// (n, 3, H, W) -> (n, 1 + R - 1 + P, C)
   at::Tensor embedded(at::Tensor pictures, const VggtSize& size) const;
   at::Tensor positions(const VggtSize& size) const;
-  at::Tensor with_special_tokens(at::Tensor x, const VggtSize& size) const;
+  at::Tensor with_special_tokens(at::Tensor x, int64_t first, int64_t frames_of_scene) const;
   /// x (N, T, width); cosine and sine (T, width/heads) of the tokens' places, undefined where none turn.
   at::Tensor through(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
                      const at::Tensor& sine) const;
+  /// The same without gradient, of tokens a few at a time: keys and values of all come first.
+  at::Tensor through_by_tokens(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
+                               const at::Tensor& sine) const;
   at::Tensor attended(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
                       const at::Tensor& sine) const;
+  /// x + γ2·mlp(norm2 x), of rows on their own.
+  at::Tensor fed(const VggtBlock& block, at::Tensor x) const;
+  at::Tensor through_pair(bool global, int64_t pair, at::Tensor x, const Tensors& places) const;
+  void tap(VggtTaps& taps, int64_t pair, at::Tensor frames, at::Tensor all, const VggtSize& size) const;
+  Tensors rounds(at::Tensor tokens) const;  // as poses()
   /// What a round of the camera head adds to `pose`.
   at::Tensor correction(const at::Tensor& tokens, const at::Tensor& pose) const;
   at::Tensor projected(const VggtDenseHead& head, size_t tap, at::Tensor x) const;
-  at::Tensor dense(const VggtDenseHead& head, std::array<at::Tensor, 4> taps, const VggtSize& size) const;
+  at::Tensor fused(const VggtDenseHead& head, std::array<at::Tensor, 4> taps, const VggtSize& size) const;
+  Tensors of_frames(const VggtDenseHead& head, Tensors&& taps, bool are_projected,
+                    const VggtSize& size) const;
 
   VggtOptions options_;  // resolved
+  VggtTypes types_;
   NamedTensors parameters_;
   std::vector<std::string> paths_;
 

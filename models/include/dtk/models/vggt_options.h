@@ -20,9 +20,8 @@ struct VggtOptions {
   std::optional<int64_t> registers;  // tokens
   std::optional<int64_t> trunk;      // blocks of the camera head
   std::optional<int64_t> features;   // width of a dense head, even
-  std::vector<int64_t> widths = {};  // four, of its features of each tap, divisible by 4
-  std::vector<int64_t> taps =
-      {};  // four pairs whose results a dense head reads, ascending; the last is the last
+  std::optional<std::array<int64_t, 4>> widths;  // of its features of each tap, divisible by 4
+  std::optional<std::array<int64_t, 4>> taps;  // pairs that dense heads read, ascending; the last is the last
   bool camera = true, depths = true, points = false;  // the heads
 
   /// Tokens of a frame beside its patches: the camera's and the registers.
@@ -40,8 +39,8 @@ struct VggtOptions {
     visit("registers", self.registers, "[0, 1024]");
     visit("trunk", self.trunk, "[1, 1024]");
     visit("features", self.features, "[2, 65536]");
-    visit("widths", self.widths, "");
-    visit("taps", self.taps, "");
+    visit("widths", self.widths, "[4, 65536]");
+    visit("taps", self.taps, "[0, 1023]");
     visit("camera", self.camera, "");
     visit("depths", self.depths, "");
     visit("points", self.points, "");

@@ -20,9 +20,10 @@
 namespace dtk::policies {
 
 /// What a key can be.
-using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
-                                 std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
-                                 std::vector<std::string>*, std::array<double, 4>*, Enabled*>;
+using OptionField =
+    std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*, std::optional<int64_t>*,
+                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
+                 std::array<double, 4>*, std::optional<std::array<int64_t, 4>>*, Enabled*>;
 
 /// visit(member, allowed), of an enum as a text that is one of its choices.
 template <class Member, class Visit>

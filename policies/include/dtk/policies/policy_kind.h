@@ -24,9 +24,10 @@ class StagingCopies;
 
 /// What policies are put into.
 struct Subject {
-  c10::Device device = c10::kCPU;  // where it is trained
+  c10::Device device = c10::kCPU;  // where it is
   NamedTensors parameters;
   std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
+  bool training = true;            // else passes without gradient and step
 };
 
 /// An option that is a number of optimizer steps.
@@ -54,12 +55,15 @@ class PolicyKind {
                                        std::unique_ptr<StagingCopies>& engine) const = 0;
   /// True if it is made where it is switched off, too, as the baseline is its work as well.
   virtual bool acts_switched_off() const { return false; }
+  virtual bool acts_in_training() const { return true; }
   /// Whether it has a use in a pass without gradient and step, such as a sampler's.
   virtual bool acts_without_gradient() const { return false; }
   /// Whether it has a use in forward and backward passes that no optimizer step follows.
   virtual bool acts_without_step() const { return true; }
   /// The option that says after how many steps Policy::period() its work repeats; a plan makes it shorter.
   virtual StepsOption period(PolicyOptions&) const { return {}; }
+  /// Each of its parts that can be left out by itself, left out: of a policy that acts without gradient.
+  virtual std::vector<OtherSetting> parts_left_out(const PolicyOptions&) const { return {}; }
   /// Measured beside the policy's saving, where there is one.
   virtual std::optional<OtherSetting> other_setting(const PolicyOptions&) const { return std::nullopt; }
 
@@ -88,9 +92,11 @@ class PolicyKind {
 /// once policy_kinds() was called, as PolicyOptions does: call it first in main(), or by a static object.
 void register_policy(const PolicyKind& kind);
 
-/// In the order of the seam's layers, from the inside out, which is the order of tables and reports:
-/// precision, attention, ema, checkpoint, and those registered.
+/// Those that act in training, in the order of the seam's layers, from the inside out, which is the order of
+/// tables and reports: precision, attention, ema, checkpoint, and those registered.
 const std::vector<const PolicyKind*>& policy_kinds();
+/// Those that act without gradient and step, likewise: precision, attention, inference, and those registered.
+const std::vector<const PolicyKind*>& inference_kinds();
 
 /// Throws std::invalid_argument if there is none.
 const PolicyKind& policy_kind(const std::string& name);

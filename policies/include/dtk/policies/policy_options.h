@@ -3,6 +3,7 @@
 #include <dtk/policies/attention_options.h>
 #include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/ema_options.h>
+#include <dtk/policies/inference_options.h>
 #include <dtk/policies/own_options.h>
 #include <dtk/policies/precision_options.h>
 
@@ -13,16 +14,18 @@ struct PolicyOptions {
   AttentionOptions attention;
   EmaOptions ema;
   CheckpointOptions checkpoint;
+  InferenceOptions inference;
   OwnOptions own = {};  // of policies that the program registered (policy_kind.h)
 
   /// Visits each policy's options: visit(name, struct), with an OwnTable for a struct of `own`.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [precision, attention, ema, checkpoint, own] = self;
+    auto& [precision, attention, ema, checkpoint, inference, own] = self;
     visit("precision", precision);
     visit("attention", attention);
     visit("ema", ema);
     visit("checkpoint", checkpoint);
+    visit("inference", inference);
     OwnOptions::tables(own, visit);
   }
 

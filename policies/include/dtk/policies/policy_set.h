@@ -58,6 +58,7 @@ class PolicySet {
  private:
   std::unique_ptr<SavedTensorEngineGuard> engine_;
   const std::shared_ptr<SeamUse> use_;  // shared with the seam
+  const std::vector<const PolicyKind*>& kinds_;
   std::vector<std::unique_ptr<Policy>> list_;
   std::vector<PolicyReport> off_;
 };

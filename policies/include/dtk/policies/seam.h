@@ -1,7 +1,8 @@
-// The three function types by which policies reach a model. models/ spells the same types: the two
+// The four function types by which policies reach a model. models/ spells the same types: the two
 // libraries meet in the types' structure and include nothing of each other.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/taps.h>
 
 #include <functional>
 #include <optional>
@@ -36,15 +37,34 @@ struct AttentionCall {
   operator Same() const { return {mask, dropout, causal, scale}; }
 };
 
+/// Rows that a function acts on one by one: row i of its results comes from row i of its inputs alone.
+/// `models/` spells it likewise.
+struct RowsOf {
+  int64_t dim = 0;   // of inputs and results. 0: samples, such as frames; 1: tokens of them
+  int64_t each = 0;  // of one row, the fewest rows that a product of the function has; 0: nobody said
+
+  template <class Same>
+  requires std::is_aggregate_v<Same> && requires(const Same& same) { same.dim, same.each; }
+  operator Same() const { return {dim, each}; }
+};
+
 /// Attention of q (N, H, T, d) to k and v (N, H, S, d); returns (N, H, T, d).
 using Attention =
     std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call)>;
+
+/// Calls fn, once or for a few rows at a time, which are views of the inputs, from the first to the last:
+/// each row once. What fn reads of all rows it captures.
+using Rows =
+    std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs, const RowsOf& rows)>;
 
 /// The functions a model calls. A policy replaces those it needs by ones that call what was there.
 struct Seam {
   Run run;                            // default: calls fn
   Keep keep;                          // default: returns the value
   Attention attention;                // default: at::scaled_dot_product_attention
+  Rows rows;                          // default: calls fn once
+  bool divides_tokens = false;        // rows() may do so for a few tokens at a time
+  Taps taps = Taps::projected;        // how results that later modules read wait for them
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice
   Seam();
 

@@ -1,0 +1,135 @@
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <dtk/policies/inference.h>
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtk::policies {
+
+// What ran a few rows at a time.
+struct InferencePolicy::Findings {
+  int64_t modules = 0, divided = 0;
+};
+
+namespace {
+
+class Mode final : public PolicyScope {
+  const c10::InferenceMode mode_;
+};
+
+Tensors narrowed(const Tensors& inputs, int64_t dim, int64_t first, int64_t count) {
+  Tensors some;
+  some.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) some.push_back(input.narrow(dim, first, count));
+  return some;
+}
+
+at::Tensor for_all(const at::Tensor& some, int64_t dim, int64_t count) {
+  std::vector<int64_t> sizes = some.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = count;
+  return at::empty(sizes, some.options());
+}
+
+bool is_alike(const at::Tensor& some, const at::Tensor& input, int64_t dim) {
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = some.size(dim);
+  return some.scalar_type() == input.scalar_type() && some.device() == input.device() &&
+         some.sizes() == sizes;
+}
+
+Tensors by_chunks(const ModuleFn& fn, Tensors&& inputs, int64_t dim, int64_t chunk) {
+  const int64_t count = inputs.front().size(dim);
+  const bool nobody_elses = inputs.front().use_count() == 1 && inputs.front().storage().use_count() == 1;
+  Tensors results;
+  for (FoldableLoop passes("chunks of rows", (count + chunk - 1) / chunk); const auto pass = passes.next();) {
+    const int64_t first = *pass * chunk, rows = std::min(chunk, count - first);
+    Tensors some = fn(narrowed(inputs, dim, first, rows));
+    if (results.empty()) {
+      if (nobody_elses && some.size() == 1 && is_alike(some.front(), inputs.front(), dim)) {
+        results.push_back(inputs.front());
+      } else {
+        for (const at::Tensor& one : some) results.push_back(for_all(one, dim, count));
+      }
+    }
+    for (size_t i = 0; i < some.size(); ++i) {
+      results[i].narrow(dim, first, rows).copy_(some[i]);
+      some[i].reset();
+    }
+  }
+  return results;
+}
+
+// Queries see the same keys, so that they are rows.
+Attention by_queries(Attention inner, int64_t chunk) {
+  return
+      [inner = std::move(inner), chunk](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
+        const bool alike = !call.causal && (!call.mask || call.mask->size(-2) == 1);
+        if (at::GradMode::is_enabled() || !alike || q.size(-2) <= chunk) {
+          return inner(std::move(q), std::move(k), std::move(v), call);
+        }
+        const int64_t dim = q.dim() - 2;
+        const ModuleFn some = [&](Tensors&& in) { return Tensors{inner(std::move(in[0]), k, v, call)}; };
+        Tensors queries;
+        queries.push_back(std::move(q));
+        return std::move(by_chunks(some, std::move(queries), dim, chunk).front());
+      };
+}
+
+bool is_head(const InferenceOptions& options, std::string_view path) {
+  return std::any_of(options.heads.begin(), options.heads.end(),
+                     [&](const std::string& end) { return path.ends_with(end); });
+}
+
+}  // namespace
+
+int64_t rows_at_a_time(const InferenceOptions& options, std::string_view path, const RowsOf& rows) {
+  const RowsAtOnce& set = rows.dim > 0             ? options.token_chunk
+                          : is_head(options, path) ? options.head_chunk
+                                                   : options.frame_chunk;
+  if (set) return *set;
+  const int64_t least = rows.dim > 0 ? 2 * kChosenRows : kChosenRows;
+  return rows.each == 0 ? 0 : (least + rows.each - 1) / rows.each;
+}
+
+InferencePolicy::InferencePolicy(const InferenceOptions& options)
+    : options_(options), findings_(std::make_shared<Findings>()) {}
+InferencePolicy::~InferencePolicy() = default;
+
+std::unique_ptr<PolicyScope> InferencePolicy::forward_scope() {
+  if (options_.enabled == Enabled::off || options_.gradients) return nullptr;
+  return std::make_unique<Mode>();
+}
+
+void InferencePolicy::put_in(Seam& seam) {
+  if (options_.enabled == Enabled::off) {
+    seam.taps = Taps::all;
+    return;
+  }
+  seam.taps = options_.taps;
+  seam.divides_tokens = options_.token_chunk != 0;
+  seam.rows = [options = options_, findings = findings_](std::string_view path, const ModuleFn& fn,
+                                                         Tensors&& inputs, const RowsOf& rows) {
+    const int64_t chunk = rows_at_a_time(options, path, rows);
+    ++findings->modules;
+    if (at::GradMode::is_enabled() || chunk == 0 || inputs.front().size(rows.dim) <= chunk)
+      return fn(std::move(inputs));
+    ++findings->divided;
+    return by_chunks(fn, std::move(inputs), rows.dim, chunk);
+  };
+  if (options_.query_chunk.value_or(0) > 0)
+    seam.attention = by_queries(std::move(seam.attention), *options_.query_chunk);
+}
+
+PolicyReport InferencePolicy::report() const {
+  if (options_.enabled == Enabled::off)
+    return {name(), false, "everything is kept, and runs at once: policies.inference.enabled = false"};
+  PolicyReport report{name(), true, options_.gradients ? "gradients are expected" : "inference mode"};
+  if (findings_->modules > 0)
+    report.reason +=
+        c10::str(", rows of ", findings_->divided, " of ", findings_->modules, " calls ran a few at a time");
+  return report;
+}
+
+}  // namespace dtk::policies

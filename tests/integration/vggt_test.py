@@ -1,0 +1,284 @@
+"""vggt_test.py DIT_TRAIN DIT_SAMPLE DIT_EXPORT DIT_PLAN: VGGT's programs as they are typed: a run on scenes, cameras, depths
+and points of pictures, plans by frames, and what is refused, each with its exit code and the words that say what to do."""
+
+import json
+import math
+import re
+import struct
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from png import read_png, write_png
+from programs import execute, read_safetensors
+
+TRAIN, SAMPLE, EXPORT, PLAN = (Path(one).resolve() for one in sys.argv[1:5])
+CONFIGURATION, MEMORY, DATA = 2, 3, 4
+HEIGHT, WIDTH = 56, 84
+
+CONFIG = """\
+[train]
+model = "vggt"
+threads = 1
+out = "run"
+[data]
+batch = 1
+[vggt]
+image = 56
+patch = 14
+hidden = 64
+heads = 4
+encoder = 3
+depth = 6
+registers = 4
+trunk = 2
+features = 32
+widths = [16, 24, 32, 32]
+taps = [1, 2, 4, 5]
+[vggt.data]
+height = 56
+width = 84
+frames = 2
+scenes = "scenes"
+[policies.precision]
+enabled = false
+"""
+
+
+def picture(path: Path, width: int = WIDTH, height: int = HEIGHT, seed: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = bytes((x * 5 + y * 3 + c * 70 + seed * 31) % 256 for y in range(height) for x in range(width) for c in range(3))
+    write_png(path, width, height, values, 3)
+
+
+def npy(shape: tuple[int, ...], values: bytes) -> bytes:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + values
+
+
+def read_npy(path: Path) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<H", content[8:10])
+    shape = tuple(int(one) for one in re.search(r"'shape': \(([^)]*)\)", content[10 : 10 + length].decode())[1].split(",") if one.strip())
+    return shape, struct.unpack(f"<{math.prod(shape)}f", content[10 + length :])
+
+
+def scene(folder: Path, frames: int = 3) -> None:
+    for i in range(frames):
+        picture(folder / "frames" / f"{i}.png", seed=i)
+    depths = [1 + (i % 7) / 7 for i in range(frames * HEIGHT * WIDTH)]
+    (folder / "depth.npy").write_bytes(npy((frames, HEIGHT, WIDTH), struct.pack(f"<{len(depths)}f", *depths)))
+    cameras = [{"rotation": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "translation": [i / 10, 0, 0], "focal": [70, 70]} for i in range(frames)]
+    (folder / "cameras.json").write_text(json.dumps({"frames": cameras}))
+
+
+def safetensors(tensors: dict[str, tuple[list[int], bytes]]) -> bytes:
+    header, begin = {}, 0
+    for name, (shape, content) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, begin + len(content)]}
+        begin += len(content)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(content for _, content in tensors.values())
+
+
+class Vggt(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder_guard = tempfile.TemporaryDirectory()
+        cls.root = Path(cls.folder_guard.name)
+        (cls.root / "tiny.toml").write_text(CONFIG)
+        for i, (width, height) in enumerate([(120, 80), (120, 80), (160, 80), (60, 200)]):
+            picture(cls.root / "pictures" / f"{i}.png", width, height, seed=i)
+        for name in ("a", "b"):
+            scene(cls.root / "scenes" / name)
+        result = execute(TRAIN, cls.root, "--config", "tiny.toml", "--set", "train.steps=2", "--set", "policies.checkpoint.enabled=true",
+                         "--device", "cpu")  # fmt: skip
+        assert result.returncode == 0, result.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder_guard.cleanup()
+
+    def setUp(self):
+        self.out = self.root / f"out_{self._testMethodName}"
+
+    def sample(self, *arguments: str, code: int = 0) -> str:
+        result = execute(SAMPLE, self.root, *arguments, "--device", "cpu")
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stderr if code else result.stdout + result.stderr
+
+    def plan(self, *arguments: str, code: int = 0) -> str:
+        result = execute(PLAN, self.root, "--config", "tiny.toml", *arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stderr if code else result.stdout
+
+    def check_points(self, path: Path, most: int) -> None:
+        head, body = path.read_bytes().split(b"end_header\n", 1)
+        count = int(re.search(rb"element vertex (\d+)", head)[1])
+        self.assertEqual(len(body), 15 * count)
+        self.assertLessEqual(count, most)
+
+    def test_a_run_s_model_gives_cameras_depths_and_points_of_pictures(self):
+        text = self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out))
+        self.assertIn("4 pictures of 56 x 56; 3 of them lower, with white above and below", text)
+        cameras = json.loads((self.out / "cameras.json").read_text())
+        self.assertNotIn("note", cameras)
+        self.assertEqual([one["file"] for one in cameras["frames"]], ["0.png", "1.png", "2.png", "3.png"])
+        for one in cameras["frames"]:
+            for a in range(3):
+                for b in range(3):
+                    dot = sum(x * y for x, y in zip(one["rotation"][a], one["rotation"][b]))
+                    self.assertAlmostEqual(dot, float(a == b), places=6)
+        shape, depths = read_npy(self.out / "depth.npy")
+        self.assertEqual(shape, (4, 56, 56))
+        self.assertTrue(all(math.isfinite(one) and one > 0 for one in depths))
+        scales = json.loads((self.out / "depth" / "scales.json").read_text())
+        for i in range(4):
+            width, height, rows = read_png(self.out / "depth" / f"{i}.png")
+            self.assertEqual((width, height), (56, 56))
+            frame = depths[i * 56 * 56 : (i + 1) * 56 * 56]
+            self.assertAlmostEqual(scales[f"{i}.png"]["white"], min(frame), places=6)
+            self.assertAlmostEqual(scales[f"{i}.png"]["black"], max(frame), places=6)
+        self.check_points(self.out / "points.ply", 4 * 56 * 56 // 2 + 1)
+
+    def test_chunks_change_no_depth(self):
+        self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out / "a"), "--heads", "depth")
+        text = (next((self.root / "run/checkpoints").iterdir()) / "config.toml").read_text()
+        (self.root / "chunks.toml").write_text(text.replace("[policies.inference]", "[policies.inference]\nframe_chunk = 1\ntoken_chunk = 9\nhead_chunk = 1"))
+        self.sample("--checkpoint", "run", "--config", "chunks.toml", "--images", "pictures", "--out", str(self.out / "b"), "--heads", "depth")
+        a, b = (read_npy(self.out / one / "depth.npy")[1] for one in "ab")
+        self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 1e-5 * max(a))
+        self.assertEqual(sorted(one.name for one in (self.out / "a").iterdir()), ["depth", "depth.npy"])
+
+    def test_random_weights_are_said_in_the_first_line_and_in_every_file(self):
+        text = self.sample("--config", "tiny.toml", "--weights", "random", "--images", "pictures", "--out", str(self.out),
+                           "--heads", "camera,depth,points")  # fmt: skip
+        note = "the weights are random: nothing here is of the scene"
+        self.assertEqual(text.splitlines()[0], note)
+        self.assertTrue(all(one.name.startswith("random_") for one in self.out.iterdir()))
+        self.assertEqual(json.loads((self.out / "random_cameras.json").read_text())["note"], note)
+        self.assertIn(f"comment {note}\n".encode(), (self.out / "random_points.ply").read_bytes())
+        self.check_points(self.out / "random_points.ply", 4 * 56 * 56 // 2 + 1)
+
+    def test_weights_of_a_file_may_have_more_heads_and_no_fewer_tensors(self):
+        weights = self.root / "model.safetensors"
+        if not weights.exists():
+            result = execute(EXPORT, self.root, "--checkpoint", "run", "--out", str(weights))
+            self.assertEqual(result.returncode, 0, result.stderr)
+        tensors = read_safetensors(weights)
+        file = self.root / "changed.safetensors"
+        given = ("--config", "tiny.toml", "--weights", str(file), "--images", "pictures")
+        file.write_bytes(safetensors(tensors | {"track_head.a": ([1], b"\0\0\0\0")}))
+        text = self.sample(*given, "--out", str(self.out / "tracks"), "--heads", "camera")
+        self.assertIn("track_head: 1 tensors are not read, no such head is built", text)
+        file.write_bytes(safetensors(tensors | {"head.a": ([1], b"\0\0\0\0")}))
+        self.assertIn("head.a", self.sample(*given, "--out", str(self.out / "x"), code=CONFIGURATION))
+        missing = dict(tensors)
+        del missing["camera_head.token_norm.bias"]
+        file.write_bytes(safetensors(missing))
+        self.assertIn("camera_head.token_norm.bias", self.sample(*given, "--out", str(self.out / "x"), code=CONFIGURATION))
+        misshapen = tensors | {"camera_head.token_norm.bias": ([2], bytes(8))}
+        file.write_bytes(safetensors(misshapen))
+        self.assertIn("camera_head.token_norm.bias", self.sample(*given, "--out", str(self.out / "x"), code=CONFIGURATION))
+        self.assertFalse((self.out / "x").exists())
+
+    def test_pictures_and_arguments_that_are_refused(self):
+        out = ("--out", str(self.out))
+        random = ("--config", "tiny.toml", "--weights", "random")
+        (self.root / "empty").mkdir(exist_ok=True)
+        self.assertIn("zero frames", self.sample(*random, "--images", "empty", *out, code=DATA))
+        self.assertIn("no such folder", self.sample(*random, "--images", "nowhere", *out, code=DATA))
+        self.assertIn("takes sides that 14 divides", self.sample(*random, "--images", "pictures", "--as-is", *out, code=DATA))
+        for i, height in enumerate((56, 70)):
+            picture(self.root / "two" / f"{i}.png", 84, height)
+        self.assertIn("takes pictures of one size", self.sample(*random, "--images", "two", "--as-is", *out, code=DATA))
+        for i in range(3):
+            picture(self.root / "broken" / f"{i}.png", seed=i)
+        damaged = (self.root / "broken" / "1.png").read_bytes()
+        (self.root / "broken" / "1.png").write_bytes(damaged[: len(damaged) // 2])
+        self.assertIn("broken/1.png", self.sample(*random, "--images", "broken", *out, code=DATA))
+        self.assertIn('"x" is no head; allowed: camera, depth, points', self.sample(*random, "--images", "pictures", "--heads", "camera,x", *out, code=CONFIGURATION))
+        self.assertIn("there is nothing to choose", self.sample(*random, "--images", "pictures", "--heads", "depth", "--confidence", "2", *out, code=CONFIGURATION))
+        self.assertIn("--confidence 0.5", self.sample(*random, "--images", "pictures", "--confidence", "0.5", *out, code=CONFIGURATION))
+        self.assertIn("Name it with --config FILE", self.sample("--weights", "random", "--images", "pictures", *out, code=CONFIGURATION))
+        (self.root / "stored.toml").write_text(CONFIG + "[policies.attention]\nenabled = false\n")
+        tokens = 4 * (16 + 5)
+        self.assertIn(f"would store {4 * 4 * tokens * tokens} bytes of attention weights",
+                      self.sample("--config", "stored.toml", "--weights", "random", "--images", "pictures", *out, code=CONFIGURATION))  # fmt: skip
+        self.assertFalse(self.out.exists())
+        self.out.write_text("")
+        self.assertIn("is a file; name a folder", self.sample(*random, "--images", "pictures", *out, code=CONFIGURATION))
+
+    def test_scenes_that_are_refused(self):
+        def train(*more: str) -> str:
+            result = execute(TRAIN, self.root, "--config", "tiny.toml", "--set", "train.steps=1", "--out", str(self.out), "--device", "cpu", *more)
+            self.assertEqual(result.returncode, DATA, result.stderr)
+            return result.stderr
+
+        bad = self.root / "bad" / "a"
+        scene(bad)
+        where = ("--set", "vggt.data.scenes=bad")
+        depths = (bad / "depth.npy").read_bytes()
+        (bad / "depth.npy").write_bytes(depths[:-4] + struct.pack("<f", math.nan))
+        self.assertIn("depth.npy: value 14111 is nan", train(*where))
+        (bad / "depth.npy").write_bytes(npy((3, HEIGHT, WIDTH), bytes(4 * 3 * HEIGHT * WIDTH)))
+        self.assertIn("no depth is above 0", train(*where))
+        (bad / "depth.npy").write_bytes(depths)
+        cameras = json.loads((bad / "cameras.json").read_text())
+        cameras["frames"][1]["rotation"][0] = [2, 0, 0]
+        (bad / "cameras.json").write_text(json.dumps(cameras))
+        self.assertIn('frame 1: "rotation" is none', train(*where))
+        (bad / "cameras.json").write_text('{"frames": ' + "[" * 100000)
+        self.assertIn("cameras.json", train(*where))
+        result = execute(TRAIN, self.root, "--config", "tiny.toml", "--out", str(self.out))
+        self.assertEqual(result.returncode, CONFIGURATION)
+        self.assertIn("none of train.steps, train.epochs and train.seconds is set", result.stderr)
+
+    def test_plans_by_frames(self):
+        text = self.plan("--infer", "--frames", "1,10,100")
+        self.assertRegex(text, r"aggregate +\d")
+        self.assertRegex(text, r"leads: .*1 to")
+        report = json.loads(self.plan("--infer", "--frames", "100", "--json"))
+        self.assertEqual(report["plan"]["frames"], 100)
+        self.assertEqual([one["name"] for one in report["phases"]],
+                         ["build", "write", "load", "encode", "aggregate", "camera", "depth"])  # fmt: skip
+        both = json.loads(self.plan("--infer", "--frames", "10,100", "--json"))
+        self.assertEqual(both["plans"][1]["peak"]["bytes"], report["peak"]["bytes"])
+        lines = self.plan("--infer", "--frames", "100", "--table").splitlines()
+        self.assertTrue(any(line.startswith('taps = "all"') for line in lines) and lines[-1].startswith("none"))
+        self.assertIn("0 bytes are kept", self.plan("--infer", "--frames", "3", "--claims"))
+        most = self.plan("--infer", "--max-frames", "1GiB")
+        count = int(re.match(r"(\d+) frames fit", most)[1])
+        fits = json.loads(self.plan("--infer", "--frames", str(count), "--json"))["plan"]["beside"]["device"]
+        self.assertGreater(fits, 0)
+
+    def test_plans_that_are_refused(self):
+        refused = [
+            (("--infer", "--frames", "0"), CONFIGURATION, '"0" is no number of frames'),
+            (("--infer", "--frames", "3,x"), CONFIGURATION, '"x" is no number of frames'),
+            (("--infer",), CONFIGURATION, "of how many frames?"),
+            (("--frames", "3"), CONFIGURATION, "add --infer"),
+            (("--infer", "--frames", "1,2", "--table"), CONFIGURATION, "are of one number"),
+            (("--infer", "--frames", "1", "--max-batch", "1GB"), CONFIGURATION, "nothing is trained"),
+            (("--infer", "--max-frames", "some"), CONFIGURATION, "is not a size"),
+            (("--infer", "--max-frames", "1MB"), MEMORY, "not even one of the frames fits"),
+            (("--infer", "--frames", "3", "--set", "memory.budget=1MB"), MEMORY, "does not fit into memory.budget"),
+            (("--infer", "--frames", "3", "--set", "policies.checkpoint.enabled=true"), CONFIGURATION, "recomputing frees none"),
+            (("--infer", "--frames", "3", "--set", "policies.ema.enabled=true"), CONFIGURATION, "has no effect on a job that only infers"),
+            (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload", "--set", "policies.checkpoint.enabled=true"),
+             CONFIGURATION, "recomputing frees none"),
+            ((), CONFIGURATION, "none of train.steps, train.epochs and train.seconds is set"),
+        ]  # fmt: skip
+        for arguments, code, words in refused:
+            with self.subTest(arguments):
+                self.assertIn(words, self.plan(*arguments, code=code))
+        result = execute(PLAN, self.root, "--config", "base", "--infer", "--frames", "3")
+        self.assertEqual(result.returncode, CONFIGURATION)
+        self.assertIn('models of train.model = "dit" are planned with their training', result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])

@@ -1,0 +1,273 @@
+// What a VGGT takes to infer: planned and measured, by frames, with and without each policy.
+#include "toolkit/families/vggt/inference.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/simulation.h>
+
+#include <cmath>
+
+#include "support/catch.h"
+#include "support/config_text.h"
+#include "support/device/devices.h"
+#include "support/same_bits.h"
+#include "support/vggt/scenes.h"
+#include "toolkit/plan/inference.h"
+
+using namespace dtk;
+using dtk::test::kCpu;
+using dtk::test::kCuda;
+using policies::PhasePeak;
+
+namespace {
+
+constexpr int64_t kHeight = 56, kWidth = 84, kTokens = 4 * 6 + 5;
+
+// Sizes that divide a few frames.
+const std::vector<std::string> kChunks = {"policies.inference.frame_chunk=2",
+                                          "policies.inference.token_chunk=40",
+                                          "policies.inference.head_chunk=3"};
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+LoadedConfig job(int64_t frames, const std::vector<std::string>& overrides) {
+  LoadedConfig loaded = test::tiny_vggt_config(overrides);
+  loaded.inferred = frames;
+  return loaded;
+}
+
+vggt::Scene scene_of(int64_t frames) {
+  const at::Tensor all = at::rand({frames, 3, kHeight, kWidth}, at::detail::createCPUGenerator(3));
+  return {frames, kHeight, kWidth,
+          [all](int64_t first, int64_t count) { return all.narrow(0, first, count).clone(); }};
+}
+
+std::vector<PhasePeak> measured(const LoadedConfig& loaded) {
+  const policies::CountingAllocatorGuard counting;
+  policies::cpu_accounts().reset_phases("build");
+  const vggt::Scene scene{*loaded.inferred, kHeight, kWidth, [](int64_t, int64_t count) {
+                            return at::empty({count, 3, kHeight, kWidth}).zero_();
+                          }};
+  vggt::infer(loaded.config, kCpu, nullptr, scene);
+  return policies::cpu_accounts().phases();
+}
+
+int64_t saved_bytes(const std::vector<PhasePeak>& phases) {
+  int64_t most = 0;
+  for (const PhasePeak& phase : phases) most = std::max(most, phase.peak.of(policies::Category::saved));
+  return most;
+}
+
+int64_t peak_of(int64_t frames, const std::vector<std::string>& overrides, c10::Device device = kCuda) {
+  return make_plan(job(frames, overrides), device).memory.peak().peak.bytes;
+}
+
+double farthest(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() /
+         b.to(at::kDouble).abs().max().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("an inference of 1 to 16 frames takes what is planned, in each phase, to the byte") {
+  const auto frames = GENERATE(range(int64_t{1}, int64_t{17}));
+  const auto overrides = GENERATE_COPY(
+      std::vector<std::string>{}, kChunks, with(kChunks, {"policies.inference.taps=tapped"}),
+      std::vector<std::string>{"policies.inference.enabled=false"}, with(kChunks, {"vggt.points=true"}));
+  CAPTURE(frames, overrides);
+  const LoadedConfig loaded = job(frames, overrides);
+  const std::vector<PhasePeak> planned = plan_inference(loaded, kCpu).memory.device, seen = measured(loaded);
+  REQUIRE(planned.size() == seen.size());
+  for (size_t i = 0; i < planned.size(); ++i) {
+    CAPTURE(planned[i].name);
+    CHECK(planned[i].name == seen[i].name);
+    CHECK(planned[i].peak.bytes == seen[i].peak.bytes);
+  }
+}
+
+TEST_CASE("nothing is saved for backward, and gradients that are left on by mistake are seen") {
+  CHECK(saved_bytes(plan_inference(job(5, {}), kCpu).memory.device) == 0);
+  CHECK(saved_bytes(measured(job(5, {}))) == 0);
+  const LoadedConfig mistaken = job(5, {"policies.inference.gradients=true"});
+  const int64_t planned = saved_bytes(plan_inference(mistaken, kCpu).memory.device);
+  CHECK(planned > 20'000'000);
+  CHECK(planned == saved_bytes(measured(mistaken)));
+}
+
+TEST_CASE("cameras, depths and points are those of a pass without policies") {
+  const vggt::Scene scene = scene_of(5);
+  const auto inferred = [&](const std::vector<std::string>& overrides) {
+    return vggt::infer(job(5, with({"vggt.points=true"}, overrides)).config, kCpu, nullptr, scene);
+  };
+  const vggt::Inferred off = inferred({"policies.inference.enabled=false"});
+  struct Kept {
+    std::vector<std::string> overrides;
+    bool same_bits;
+  };
+  const std::string none = "policies.inference.frame_chunk=0";
+  const auto kept = GENERATE_COPY(values<Kept>({
+      {{"policies.inference.taps=all"}, true},
+      {{"policies.inference.taps=tapped", "policies.inference.token_chunk=0"}, true},
+      {{"policies.inference.gradients=true", "policies.inference.taps=all"}, true},
+      {{}, false},
+      {kChunks, false},
+      {{"policies.inference.frame_chunk=1"}, false},
+      {{"policies.inference.query_chunk=7"}, false},
+      {{"policies.inference.head_chunk=1"}, false},
+  }));
+  CAPTURE(kept.overrides);
+  const vggt::Inferred on = inferred(kept.overrides);
+  for (const auto& [a, b] : {std::pair(on.poses, off.poses),
+                             {on.depths, off.depths},
+                             {on.depth_confidence, off.depth_confidence},
+                             {on.points, off.points},
+                             {on.points_confidence, off.points_confidence}}) {
+    REQUIRE(a.sizes() == b.sizes());
+    CHECK(farthest(a, b) <= 1e-5);
+    if (kept.same_bits) CHECK(test::same_bits(a, b));
+  }
+}
+
+TEST_CASE("in bf16 chunks bring no result further from double precision than all rows at once are") {
+  const vggt::Scene scene = scene_of(5);
+  const auto inferred = [&](const std::vector<std::string>& overrides) {
+    return vggt::infer(job(5, overrides).config, kCpu, nullptr, scene);
+  };
+  const std::vector<std::string> bf16{"policies.precision.enabled=true", "policies.inference.token_chunk=0",
+                                      "policies.inference.frame_chunk=0", "policies.inference.head_chunk=0"};
+  const vggt::Inferred exact = inferred({"policies.inference.enabled=false"}), whole = inferred(bf16),
+                       some = inferred(with({"policies.precision.enabled=true"}, kChunks));
+  const double off = farthest(whole.depths, exact.depths);
+  CHECK(off > 1e-5);  // it is bf16
+  CHECK(farthest(some.depths, exact.depths) <= 1.5 * off);
+  CHECK(farthest(some.poses, exact.poses) <= 1.5 * farthest(whole.poses, exact.poses));
+}
+
+TEST_CASE("each part of the policy lowers the peak of its phase, or holds what the law says") {
+  constexpr int64_t kFrames = 40, kC = 64, kFloat = 4;
+  const std::vector<std::string> all = with(kChunks, {"policies.inference.narrow_weights=true"});
+  const int64_t lowest = peak_of(kFrames, all);
+  for (const char* const left_out : {"policies.inference.token_chunk=0", "policies.inference.frame_chunk=0",
+                                     "policies.inference.head_chunk=0", "policies.inference.taps=tapped",
+                                     "policies.inference.taps=all", "policies.inference.gradients=true"}) {
+    CAPTURE(left_out);
+    CHECK(peak_of(kFrames, with(all, {left_out})) >= lowest);
+  }
+  // Each of the six entries is 2C numbers a token, and so are two that no head reads.
+  const auto camera_phase = [&](const char* taps) {
+    const Plan plan =
+        make_plan(job(kFrames, with(all, {std::string("policies.inference.taps=") + taps})), kCuda);
+    return policies::phase_named(plan.memory.phases, "camera")->peak.bytes;
+  };
+  const int64_t entry = kFrames * kTokens * 2 * kC * kFloat;
+  CHECK(camera_phase("all") - camera_phase("tapped") == 2 * entry);
+  // Projected, 16 + 24 + 32 + 32 numbers of a patch wait for four entries.
+  CHECK(camera_phase("tapped") - camera_phase("projected") ==
+        4 * entry - kFrames * (kTokens - 5) * (16 + 24 + 32 + 32) * kFloat);
+}
+
+TEST_CASE(
+    "checkpointing frees nothing without a backward pass, and is refused with both peaks, which are equal") {
+  const auto refused = [](const std::vector<std::string>& overrides) {
+    return test::error_text<ConfigError>([&] { policies_without_use(job(4, overrides), kCuda); });
+  };
+  const std::string peak = std::to_string(peak_of(4, {}));
+  CHECK(refused({"policies.checkpoint.enabled=true"}) ==
+        "--set policies.checkpoint.enabled=true: policies.checkpoint.enabled = true has no effect on a job "
+        "that "
+        "only infers: no backward pass: 0 bytes are kept, so recomputing frees none; the peak with it is " +
+            peak + " bytes, without " + peak + "; remove it");
+  CHECK(refused({"policies.ema.enabled=true"}).find("nothing is trained here") != std::string::npos);
+  // What a run asked for its training is a line.
+  LoadedConfig trained = job(4, {});
+  trained.config.train.steps = 10;
+  trained.config.policies.checkpoint.enabled = policies::Enabled::on;
+  const std::vector<std::string> lines = policies_without_use(trained, kCuda);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1].find("checkpoint: no backward pass: 0 bytes are kept") == 0);
+  trained.config.train.steps.reset();
+  CHECK_THROWS_AS(policies_without_use(trained, kCuda), ConfigError);
+}
+
+TEST_CASE("passes of a chunk loop are folded: a plan of 40 frames is the one of every pass") {
+  const LoadedConfig loaded = job(40, kChunks);
+  planner::SimulationOptions whole;
+  whole.fold = false;
+  const c10::Device device = GENERATE(kCpu, kCuda);
+  const PlannedRun folded = plan_inference(loaded, device), every = plan_inference(loaded, device, whole);
+  CHECK(folded.memory.folded.at("chunks of rows") > 100);
+  CHECK(every.memory.folded.empty());
+  REQUIRE(folded.memory.device.size() == every.memory.device.size());
+  for (size_t i = 0; i < every.memory.device.size(); ++i)
+    CHECK(folded.memory.device[i].peak.bytes == every.memory.device[i].peak.bytes);
+  CHECK(folded.memory.steady_step() == every.memory.steady_step());
+}
+
+TEST_CASE("bytes by frames are pieces of lines, which a plan of any count lies on") {
+  const LoadedConfig loaded = test::tiny_vggt_config(kChunks);
+  const CountTable table = plan_counts(loaded, kCuda, {1, 1000});
+  CHECK(table.planned < 100);
+  CHECK(table.leading.front().first == 1);
+  CHECK(table.leading.back().last == 1000);
+  uint64_t draws = 1;
+  for (int i = 0; i < 50; ++i) {
+    draws = draws * 6364136223846793005U + 1442695040888963407U;
+    const int64_t count = 1 + static_cast<int64_t>((draws >> 33U) % 1000);
+    CAPTURE(count);
+    LoadedConfig one = loaded;
+    one.inferred = count;
+    const Plan plan = make_plan(one, kCuda);
+    const PhasePeak highest = plan.memory.peak();
+    for (const PhasePieces& phase : table.phases) {
+      CAPTURE(phase.phase);
+      const auto piece = std::find_if(phase.pieces.begin(), phase.pieces.end(),
+                                      [&](const LinearPiece& each) { return count <= each.last; });
+      REQUIRE(piece != phase.pieces.end());
+      CHECK(piece->bytes(count) == policies::phase_named(plan.memory.phases, phase.phase)->peak.bytes);
+    }
+    const auto leads = std::find_if(table.leading.begin(), table.leading.end(),
+                                    [&](const LeadingPhase& each) { return count <= each.last; });
+    CHECK(leads->phase == highest.name);
+  }
+}
+
+TEST_CASE("pieces of lines are found from a few values") {
+  int asked = 0;
+  const auto bytes = [&](int64_t n) {
+    ++asked;
+    return n <= 9 ? 100 + 50 * n : 320 + 30 * n;
+  };
+  CHECK(linear_pieces(1000, bytes) == std::vector<LinearPiece>{{1, 9, 100, 50}, {10, 1000, 320, 30}});
+  CHECK(asked < 60);
+  CHECK(linear_pieces(1, bytes).size() == 1);
+}
+
+TEST_CASE("a VGGT of the published size infers 1,000 frames within 24 GB") {
+  const auto planned = [](int64_t frames, const std::vector<std::string>& overrides = {}) {
+    LoadedConfig loaded = parse_config(
+        "[train]\nmodel = \"vggt\"\n[vggt]\npreset = \"1b\"\n[vggt.data]\nheight = 336\nwidth = 518\n",
+        "vggt.toml", overrides);
+    loaded.inferred = frames;
+    return make_plan(loaded, kCuda);
+  };
+  const Plan thousand = planned(1000);
+  CHECK(thousand.memory.peak().peak.bytes == 16'760'766'672);
+  CHECK(thousand.bytes_in(Capacity::device) < 24'000'000'000);
+  CHECK(thousand.seconds < 0.5);
+  constexpr int64_t kTokensOfFrame = 24 * 37 + 5;
+  const int64_t slope = planned(1001).memory.peak().peak.bytes - thousand.memory.peak().peak.bytes;
+  CHECK(slope == 13'909'248);
+  CHECK(slope <= 22'000 * kTokensOfFrame);
+  const std::string narrow = "vggt.infer.narrow_heads=true";
+  CHECK(planned(1001, {narrow}).memory.peak().peak.bytes - planned(1000, {narrow}).memory.peak().peak.bytes <
+        slope);
+  const auto flops = [&](const std::vector<std::string>& overrides) {
+    return static_cast<double>(planned(50, overrides).step.without_grad);
+  };
+  CHECK(flops({}) <= 1.01 * flops({"policies.inference.frame_chunk=0", "policies.inference.token_chunk=0",
+                                   "policies.inference.head_chunk=0"}));
+}

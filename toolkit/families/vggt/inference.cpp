@@ -1,0 +1,144 @@
+#include "toolkit/families/vggt/inference.h"
+
+#include <ATen/ops/empty.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/phase_meter.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+
+#include "toolkit/core/format.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/families/vggt/options.h"
+#include "toolkit/families/vggt/trainable.h"
+#include "toolkit/train/apply_policies.h"
+
+namespace dtk::vggt {
+namespace {
+
+using policies::Enabled;
+using policies::PhaseScope;
+
+struct Stopped {};
+
+at::ScalarType computed_in(const policies::PrecisionOptions& precision, c10::Device device) {
+  if (precision.enabled == Enabled::off) return at::kFloat;
+  const bool narrow =
+      precision.enabled == Enabled::on || !device.is_cpu() || precision.cpu == policies::CpuPrecision::bf16;
+  return narrow ? at::kBFloat16 : at::kFloat;
+}
+
+bool are_narrow(const policies::PolicyOptions& options) {
+  return options.inference.enabled != Enabled::off && options.inference.narrow_weights;
+}
+
+// Weights in the type that is computed in leave autocast nothing to do, which would bring norms back to fp32.
+policies::PolicyOptions without_casts(policies::PolicyOptions options) {
+  if (are_narrow(options)) options.precision.enabled = Enabled::off;
+  return options;
+}
+
+// A plan says what such a job would take; nobody runs one.
+void refuse_stored_attention(const RunConfig& config, const models::VggtSize& size) {
+  if (config.policies.attention.enabled != Enabled::off || policies::simulating()) return;
+  const models::VggtOptions model = models::resolved(options_of(config).model);
+  const int64_t tokens = size.frames * (size.rows * size.columns + model.special_tokens());
+  throw policies::PolicyError(
+      "policies.attention.enabled",
+      fmt::format(
+          " = false: every global block would store {} bytes of attention weights, 4 for each head and "
+          "pair of {} tokens; remove it",
+          4 * *model.heads * tokens * tokens, tokens));
+}
+
+// Rows `first` and on of `all`, which is made for the first of them.
+void take(at::Tensor& all, int64_t frames, int64_t first, at::Tensor some) {
+  const PhaseScope phase("write");
+  some = some.to(at::kFloat);
+  if (!all.defined()) {
+    std::vector<int64_t> sizes = some.sizes().vec();
+    sizes[0] = frames;
+    const policies::OwnerScope owner(policies::Category::data, "results");
+    all = at::empty(sizes, at::kFloat);
+  }
+  const policies::HostCopyScope copy;
+  all.narrow(0, first, some.size(0)).copy_(some);
+}
+
+}  // namespace
+
+models::VggtTypes types_of(const RunConfig& config, c10::Device device) {
+  models::VggtTypes types;
+  if (!are_narrow(config.policies)) return types;
+  types.aggregator = computed_in(config.policies.precision, device);
+  if (options_of(config).infer.narrow_heads) types.heads = types.aggregator;
+  return types;
+}
+
+Inferred infer(const RunConfig& config, c10::Device device, const Weights* weights, const Scene& scene,
+               const KeepGoing& keep_going, const ModelFamily::PutIn& put_in) try {
+  const policies::SavedTensorEngineGuard engine;
+  const PhaseScope between("write");  // the others
+  std::optional<TrainableVggt> model;
+  {
+    const PhaseScope phase("load");
+    const policies::OwnerScope owner(policies::Category::parameters, "model");
+    const auto draws = policies::make_generator(device, stream_seed(config.train.seed, "weights"));
+    model.emplace(config, device, draws, types_of(config, device));
+    if (weights != nullptr) load_weights(*weights, *model);
+  }
+  policies::PolicySet set = put_policies_in(without_casts(config.policies), *model, /*training=*/false);
+  if (put_in) put_in(model->seam(), model->parameters(), model->paths());
+  const models::Vggt& net = model->model();
+  const auto heads = std::ssize(net.dense_heads());
+  int64_t done = 0;
+  const int64_t all = scene.frames * (1 + heads);
+  const auto go_on = [&](int64_t frames) {
+    if (keep_going && !keep_going(done, all)) throw Stopped();
+    done += frames;
+  };
+  const auto scope = set.forward_scope();
+  const policies::SavedTensorScope saved(policies::saved_tensor_ledger());
+  const models::VggtSize size = net.size_of(1, scene.frames, scene.height, scene.width);
+  refuse_stored_attention(config, size);
+  Inferred found;
+  at::Tensor tokens;
+  {
+    const PhaseScope phase("encode");
+    tokens = net.encode(size, [&](int64_t first, int64_t count) {
+      go_on(count);
+      return scene.read(first, count);
+    });
+  }
+  models::VggtTaps taps;
+  {
+    const PhaseScope phase("aggregate");
+    taps = net.aggregate(std::move(tokens), size);
+  }
+  if (taps.camera.defined()) {
+    const PhaseScope phase("camera");
+    at::Tensor poses = net.poses(std::move(taps.camera)).back().squeeze(0).detach();
+    take(found.poses, scene.frames, 0, std::move(poses));
+  }
+  for (int64_t i = 0; i < heads; ++i) {
+    const bool are_depths = net.dense_heads().at(static_cast<size_t>(i)) == "depth_head";
+    const PhaseScope phase(are_depths ? "depth" : "points");
+    at::Tensor &values = are_depths ? found.depths : found.points,
+               &confidence = are_depths ? found.depth_confidence : found.points_confidence;
+    net.dense(static_cast<size_t>(i), taps, size, [&](int64_t first, at::Tensor some, at::Tensor sure) {
+      go_on(some.size(0));
+      take(values, scene.frames, first, some.detach());
+      some.reset();
+      take(confidence, scene.frames, first, sure.detach());
+    });
+  }
+  found.policies = set.reports();
+  policies::step_done();
+  return found;
+} catch (const Stopped&) {
+  return {};
+}
+
+}  // namespace dtk::vggt

@@ -1,0 +1,82 @@
+// The tables [vggt] and those below it.
+#pragma once
+#include <dtk/models/vggt_options.h>
+
+#include <string>
+
+#include "toolkit/config/config.h"
+
+namespace dtk::vggt {
+
+/// [vggt.data]
+struct SceneOptions {
+  std::string scenes;    // a folder of them (scenes.h), to train on
+  int64_t frames = 4;    // of a scene that a sample has, drawn anew each epoch
+  int64_t height = 336;  // of a frame in pixels, divisible by vggt.patch; what plans are made for
+  int64_t width = 518;   // likewise
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [scenes, frames, height, width] = self;
+    visit("scenes", scenes, "");
+    visit("frames", frames, "[1, 65536]");
+    visit("height", height, "[1, 65536]");
+    visit("width", width, "[1, 65536]");
+  }
+  friend bool operator==(const SceneOptions&, const SceneOptions&) = default;
+};
+
+/// [vggt.loss], weights of its terms (losses.h).
+struct LossOptions {
+  double camera = 5;
+  double depth = 1;
+  double confidence = 0.2;  // how much a doubt costs, of the depth's
+  double gradient = 1;      // of differences of neighbours, of the depth's
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [camera, depth, confidence, gradient] = self;
+    visit("camera", camera, "[0, inf)");
+    visit("depth", depth, "[0, inf)");
+    visit("confidence", confidence, "[0, inf)");
+    visit("gradient", gradient, "[0, inf)");
+  }
+  friend bool operator==(const LossOptions&, const LossOptions&) = default;
+};
+
+/// [vggt.infer]
+struct InferOptions {
+  bool narrow_heads = false;  // heads compute in the aggregator's type; else in fp32, as the original's do
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [narrow_heads] = self;
+    visit("narrow_heads", narrow_heads, "");
+  }
+  friend bool operator==(const InferOptions&, const InferOptions&) = default;
+};
+
+struct Options {
+  models::VggtOptions model;
+  SceneOptions data;
+  LossOptions loss;
+  InferOptions infer;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    visit("vggt", self.model);
+    visit("vggt.data", self.data);
+    visit("vggt.loss", self.loss);
+    visit("vggt.infer", self.infer);
+  }
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+inline Options& options_of(RunConfig& config) {
+  return config.families.of<Options>();
+}
+inline const Options& options_of(const RunConfig& config) {
+  return config.families.of<Options>();
+}
+
+}  // namespace dtk::vggt

@@ -1,0 +1,141 @@
+#include "toolkit/families/vggt/pictures.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
+#include "toolkit/io/file_system.h"
+
+namespace dtk::vggt {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kMaxFile = uint64_t{1} << 30;
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string content(const fs::path& file) try {
+  return posix_file_system().read(file, kMaxFile);
+} catch (const FileError& error) {
+  throw DataError(error.what());
+}
+
+// Rows `first` to `first` + `height` of a taller image.
+Image cropped(const Image& image, int64_t first, int64_t height) {
+  const auto row = static_cast<size_t>(image.width * image.channels);
+  const auto begin = image.pixels.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(first) * row);
+  Image part{height, image.width, image.channels, {}};
+  part.pixels.assign(begin, begin + static_cast<std::ptrdiff_t>(static_cast<size_t>(height) * row));
+  return part;
+}
+
+Image on_white(const Image& image, int64_t height) {
+  const auto row = static_cast<size_t>(image.width * image.channels);
+  Image all{height, image.width, image.channels,
+            std::vector<uint8_t>(static_cast<size_t>(height) * row, 255)};
+  const auto above = static_cast<size_t>((height - image.height) / 2);
+  std::copy(image.pixels.begin(), image.pixels.end(),
+            all.pixels.begin() + static_cast<std::ptrdiff_t>(above * row));
+  return all;
+}
+
+}  // namespace
+
+std::vector<fs::path> picture_files(const fs::path& folder) {
+  FileSystem& files = posix_file_system();
+  if (!files.exists(folder) || !files.is_folder(folder))
+    throw DataError(shown(folder) + ": no such folder; name one with PNG or JPEG pictures");
+  std::vector<fs::path> found;
+  std::vector<std::string> names;
+  try {
+    names = files.list(folder);
+  } catch (const FileError& error) {
+    throw DataError(error.what());
+  }
+  std::sort(names.begin(), names.end(), natural_less);
+  for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;
+    if (is_one_of(lower_case(fs::path(name).extension().string()), {".png", ".jpg", ".jpeg"}))
+      found.push_back(folder / name);
+  }
+  return found;
+}
+
+Image read_picture(const fs::path& file) {
+  return decode_image(content(file), shown(file), Convert::rgb);
+}
+
+void write_values(const Image& image, const at::Tensor& into) {
+  float* const values = into.mutable_data_ptr<float>();
+  const int64_t pixels = image.height * image.width;
+  for (int64_t i = 0; i < pixels; ++i) {
+    for (int64_t channel = 0; channel < 3; ++channel)
+      values[channel * pixels + i] =
+          static_cast<float>(image.pixels[static_cast<size_t>(3 * i + channel)]) / 255.0F;
+  }
+}
+
+Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_is)
+    : folder_(folder), patch_(patch), side_(side), as_is_(as_is), files_(picture_files(folder)) {
+  if (files_.empty())
+    throw DataError(shown(folder) + ": holds no *.png, *.jpg or *.jpeg; zero frames have no cameras");
+  std::vector<int64_t> heights;
+  for (const fs::path& file : files_) {
+    const ImageSize size = encoded_image_size(content(file), shown(file), Convert::rgb);
+    if (as_is && (size.height % patch != 0 || size.width % patch != 0))
+      throw DataError(
+          fmt::format("{}: {} x {} pixels, and --as-is takes sides that {} divides; leave it out, or "
+                      "resize the pictures",
+                      shown(file), size.width, size.height, patch));
+    if (as_is && !heights.empty() && (size.height != height_ || size.width != width_))
+      throw DataError(
+          fmt::format("{}: {} x {} pixels, and those before it {} x {}; --as-is takes pictures of one "
+                      "size: leave it out",
+                      shown(file), size.width, size.height, width_, height_));
+    width_ = as_is ? size.width : side;
+    heights.push_back(height_of(size));
+    height_ = std::max(height_, heights.back());
+  }
+  lower_ = std::count_if(heights.begin(), heights.end(), [&](int64_t height) { return height < height_; });
+}
+
+int64_t Pictures::height_of(const ImageSize& size) const {
+  if (as_is_) return size.height;
+  const double height =
+      static_cast<double>(size.height) * static_cast<double>(side_) / static_cast<double>(size.width);
+  const int64_t patches = std::max<int64_t>(1, std::lround(height / static_cast<double>(patch_)));
+  return std::min(patches * patch_, side_);
+}
+
+std::string Pictures::description() const {
+  std::string text = fmt::format("{} picture{} of {} x {}", size(), size() == 1 ? "" : "s", width_, height_);
+  if (lower_ > 0) text += fmt::format("; {} of them lower, with white above and below", lower_);
+  return text;
+}
+
+Image Pictures::read(int64_t index) const {
+  Image image = read_picture(files_.at(static_cast<size_t>(index)));
+  if (as_is_) return image;
+  const double height =
+      static_cast<double>(image.height) * static_cast<double>(width_) / static_cast<double>(image.width);
+  const int64_t patches = std::max<int64_t>(1, std::lround(height / static_cast<double>(patch_)));
+  image = resize_bicubic(image, patches * patch_, width_);
+  if (image.height > side_) image = cropped(image, (image.height - side_) / 2, side_);
+  return image.height < height_ ? on_white(image, height_) : image;
+}
+
+at::Tensor Pictures::read(int64_t first, int64_t count) const {
+  at::Tensor values = at::empty({count, 3, height_, width_}, at::kFloat);
+  for (int64_t i = 0; i < count; ++i) write_values(read(first + i), values.select(0, i));
+  return values;
+}
+
+}  // namespace dtk::vggt

@@ -1,0 +1,50 @@
+// Pictures of a scene, brought to what the model reads.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "toolkit/data/image.h"
+
+namespace dtk::vggt {
+
+/// The pictures of a folder, in natural order of their names, of which headers alone are read at first.
+class Pictures {
+ public:
+  /// PNG and JPEG files in `folder` itself. Each is resized to width `side` (bicubic), its height in
+  /// proportion to the nearest multiple of `patch` and cropped to its middle where it is above `side`; where
+  /// heights differ then, lower ones get white above and below. `as_is`: nothing is changed, and all must be
+  /// alike with sides that `patch` divides. Throws DataError for a folder without pictures and for files
+  /// whose headers cannot be read, or that do not fit `as_is`.
+  Pictures(const std::filesystem::path& folder, int64_t patch, int64_t side, bool as_is);
+
+  int64_t size() const { return std::ssize(files_); }
+  int64_t height() const { return height_; }
+  int64_t width() const { return width_; }
+  /// "12 pictures of 518 x 336; 3 of them lower, with white above and below".
+  std::string description() const;
+  std::string name(int64_t index) const { return files_.at(static_cast<size_t>(index)).filename().string(); }
+  /// RGB bytes of (height, width). Throws DataError naming the file.
+  Image read(int64_t index) const;
+  /// Some of them as (count, 3, H, W) in [0, 1].
+  at::Tensor read(int64_t first, int64_t count) const;
+
+ private:
+  int64_t height_of(const ImageSize& size) const;  // once it is as wide as wanted
+  const std::filesystem::path folder_;
+  const int64_t patch_, side_;
+  const bool as_is_;
+  std::vector<std::filesystem::path> files_;
+  int64_t height_ = 0, width_ = 0, lower_ = 0;
+};
+
+/// The files of `folder` that are called *.png, *.jpg or *.jpeg, in natural order.
+std::vector<std::filesystem::path> picture_files(const std::filesystem::path& folder);
+/// One of them as RGB. Throws DataError naming it.
+Image read_picture(const std::filesystem::path& file);
+/// Writes it as (3, H, W) in [0, 1].
+void write_values(const Image& image, const at::Tensor& into);
+
+}  // namespace dtk::vggt

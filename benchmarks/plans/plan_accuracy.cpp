@@ -57,7 +57,17 @@ struct Cases {
   uint64_t seed;
 
   std::vector<std::string> settings(uint64_t index) const {
-    return family == "dit" ? bench::plan_case(seed, index) : bench::llava_case(seed, index);
+    int64_t frames = 0;
+    return family == "dit"   ? bench::plan_case(seed, index)
+           : family == "vggt" ? bench::vggt_case(seed, index, frames)
+                              : bench::llava_case(seed, index);
+  }
+  LoadedConfig job(uint64_t index) const {
+    LoadedConfig loaded = parse_config("", "case " + std::to_string(index), settings(index));
+    int64_t frames = 0;
+    if (family == "vggt") bench::vggt_case(seed, index, frames);
+    if (frames > 0) loaded.inferred = frames;
+    return loaded;
   }
   std::string command(uint64_t index) const {
     return "benchmarks/plans/plan_accuracy --family " + family + " --seed " + std::to_string(seed) +
@@ -185,9 +195,7 @@ void print(const Summary& summary, const Cases& drawn) {
 void compare(const Cases& cases, uint64_t first, uint64_t end) {
   Summary summary;
   for (uint64_t index = first; index < end; ++index) {
-    const std::string name = "case " + std::to_string(index);
-    const LoadedConfig loaded = parse_config("", name, cases.settings(index));
-    const PlanAccuracy accuracy = plan_accuracy(loaded);
+    const PlanAccuracy accuracy = plan_accuracy(cases.job(index));
     add(summary, index, accuracy);
     if (!accuracy.differences.empty()) print_differences(cases, index, accuracy);
   }
@@ -205,12 +213,12 @@ int main(int argc, char** argv) {
       "storage that outlives its operator is off by a byte");
   options.add_options()("cases", "how many", cxxopts::value<uint64_t>()->default_value("200"))(
       "seed", "of the cases", cxxopts::value<uint64_t>()->default_value("1"))(
-      "family", "dit or llava", cxxopts::value<std::string>()->default_value("dit"))(
+      "family", "dit, llava or vggt", cxxopts::value<std::string>()->default_value("dit"))(
       "case", "only this one", cxxopts::value<uint64_t>());
   return bench::main_of("plan-accuracy", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     const Cases cases{parsed["family"].as<std::string>(), parsed["seed"].as<uint64_t>()};
-    if (cases.family != "dit" && cases.family != "llava")
-      throw ConfigError("--family " + cases.family + ": allowed: dit, llava");
+    if (cases.family != "dit" && cases.family != "llava" && cases.family != "vggt")
+      throw ConfigError("--family " + cases.family + ": allowed: dit, llava, vggt");
     if (parsed.count("case") > 0) {
       const auto index = parsed["case"].as<uint64_t>();
       return compare(cases, index, index + 1);

@@ -24,7 +24,7 @@ at::Tensor constants(at::ArrayRef<double> values, const at::Tensor& like) {
   return at::tensor(values, at::kFloat).to(like.options().requires_grad(false));
 }
 
-// The halves of each half of a head's channels turn against each other: x (N, heads, T, d).
+// The halves of each half of a head's channels turn against each other: x (N, T, heads, d).
 at::Tensor turned_by_places(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
   at::Tensor parts = x.unflatten(-1, {2, 2, x.size(-1) / 4});
   at::Tensor other = at::stack({parts.select(-2, 1).neg(), parts.select(-2, 0)}, -2);
@@ -33,7 +33,7 @@ at::Tensor turned_by_places(const at::Tensor& x, const at::Tensor& cosine, const
   return at::addcmul(other, x, cosine);
 }
 
-// Cosines and sines (T, d) of places (row, column), known from the picture's size: special tokens stand at 0,
+// Cosines and sines (1, T, 1, d) of places (row, column), known from the picture's size: special tokens stand at 0,
 // patches from 1 on. The first half of the channels turns by the row, the second by the column; each by
 // d/4 frequencies 100^(-4i/d).
 Tensors rotation(const VggtSize& size, int64_t special, int64_t width, int64_t repeats,
@@ -48,6 +48,7 @@ Tensors rotation(const VggtSize& size, int64_t special, int64_t width, int64_t r
   angles = angles.unsqueeze(2) * frequencies;  // (T, 2, d/4)
   angles = angles.unsqueeze(2).expand({-1, -1, 2, -1}).flatten(1);
   if (repeats > 1) angles = angles.repeat({repeats, 1});
+  angles = angles.unsqueeze(0).unsqueeze(2);
   return pack(angles.cos().to(like.scalar_type()), angles.sin().to(like.scalar_type()));
 }
 
@@ -80,17 +81,22 @@ at::Tensor Vggt::through(const VggtBlock& block, at::Tensor x, const at::Tensor&
   return x.view({samples, tokens, -1});
 }
 
+// What is normed lies by tokens, so that the result of attention does, too, and its heads join without a copy.
 at::Tensor Vggt::attended(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
                           const at::Tensor& sine) const {
   x = block.qkv(x);
   x = x.unflatten(2, {3, *options_.heads, -1});
-  x = x.permute({2, 0, 3, 1, 4});
-  at::Tensor q = x.select(0, 0), k = x.select(0, 1), v = x.select(0, 2);
+  at::Tensor q = x.select(2, 0), k = x.select(2, 1), v = x.select(2, 2);  // (N, T, heads, d)
   x.reset();
   if (block.q_norm.weight.defined()) {
-    q = turned_by_places(layer_norm(q, block.q_norm, kVggtEps), cosine, sine);
-    k = turned_by_places(layer_norm(k, block.k_norm, kVggtEps), cosine, sine);
+    q = layer_norm(q, block.q_norm, kVggtEps);
+    q = turned_by_places(q, cosine, sine);
+    k = layer_norm(k, block.k_norm, kVggtEps);
+    k = turned_by_places(k, cosine, sine);
   }
+  q = q.transpose(1, 2);
+  k = k.transpose(1, 2);
+  v = v.transpose(1, 2);
   x = seam.attention(std::move(q), std::move(k), std::move(v), {});
   x = seam.keep("attn_out", std::move(x));
   x = x.transpose(1, 2).flatten(2);
@@ -106,23 +112,23 @@ at::Tensor Vggt::through_by_tokens(const VggtBlock& block, at::Tensor x, const a
   const auto keys_and_values = [&](Tensors&& in) {
     at::Tensor h = layer_norm(in[0], block.norm1, block.eps);
     h = others(h);
-    h = h.unflatten(2, {2, heads, -1}).permute({2, 0, 3, 1, 4});
-    at::Tensor k = h.select(0, 0), v = h.select(0, 1);
+    h = h.unflatten(2, {2, heads, -1});
+    at::Tensor k = h.select(2, 0), v = h.select(2, 1);
     h.reset();
     k = layer_norm(k, block.k_norm, kVggtEps);
-    k = turned_by_places(k, in[1].squeeze(0), in[2].squeeze(0));
-    return pack(k.transpose(1, 2), v.transpose(1, 2));
+    k = turned_by_places(k, in[1], in[2]);
+    return pack(std::move(k), std::move(v));
   };
   const RowsOf tokens{.dim = 1, .each = 1};
-  const at::Tensor places[] = {cosine.unsqueeze(0), sine.unsqueeze(0)};
-  const Tensors kv = seam.rows("keys", keys_and_values, pack(x, places[0], places[1]), tokens);
+  const Tensors kv = seam.rows("keys", keys_and_values, pack(x, cosine, sine), tokens);
   const at::Tensor k = kv[0].transpose(1, 2), v = kv[1].transpose(1, 2);  // (N, heads, T, d)
   const auto attended_and_fed = [&](Tensors&& in) {
     at::Tensor h = layer_norm(in[0], block.norm1, block.eps);
     h = query(h);
-    h = h.unflatten(2, {heads, -1}).transpose(1, 2);
+    h = h.unflatten(2, {heads, -1});
     h = layer_norm(h, block.q_norm, kVggtEps);
-    h = turned_by_places(h, in[1].squeeze(0), in[2].squeeze(0));
+    h = turned_by_places(h, in[1], in[2]);
+    h = h.transpose(1, 2);
     h = seam.attention(std::move(h), k, v, {});
     h = h.transpose(1, 2).flatten(2);
     h = block.out(h);
@@ -130,8 +136,7 @@ at::Tensor Vggt::through_by_tokens(const VggtBlock& block, at::Tensor x, const a
     h = in[0] + h;
     return pack(fed(block, std::move(h)));
   };
-  return std::move(
-      seam.rows("queries", attended_and_fed, pack(std::move(x), places[0], places[1]), tokens).front());
+  return std::move(seam.rows("queries", attended_and_fed, pack(std::move(x), cosine, sine), tokens).front());
 }
 
 at::Tensor Vggt::fed(const VggtBlock& block, at::Tensor x) const {
@@ -147,7 +152,9 @@ at::Tensor Vggt::positions(const VggtSize& size) const {
   const int64_t grid = *options_.image / *options_.patch;
   if (size.rows == grid && size.columns == grid) return positions_;
   at::Tensor patches = positions_.slice(1, 1).unflatten(1, {grid, grid}).permute({0, 3, 1, 2});
+  patches = patches.to(at::kFloat);  // narrower ones have no such kernel on a CPU
   patches = at::_upsample_bicubic2d_aa(patches, {size.rows, size.columns}, /*align_corners=*/false);
+  patches = patches.to(positions_.scalar_type());
   patches = patches.flatten(2).transpose(1, 2);
   return at::cat({positions_.slice(1, 0, 1), patches}, 1);
 }

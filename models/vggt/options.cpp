@@ -20,7 +20,7 @@ class Check {
     if (!found_.empty()) return;
     check_divides("image", *options_.image, *options_.patch, "vggt.patch");
     check_divides("hidden", *options_.hidden, 4 * *options_.heads, "four times vggt.heads");
-    check_divides("features", *options_.features, 2, "2");
+    check_divides("features", *options_.features, 8, "eight");
     check_taps();
     if (!options_.camera && !options_.depths && !options_.points)
       add("camera", "vggt.camera, vggt.depths and vggt.points are all false; set one of them");

@@ -4,13 +4,14 @@
 #include <dtk/policies/simulation.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace dtk::policies {
 
 // What ran a few rows at a time.
 struct InferencePolicy::Findings {
-  int64_t modules = 0, divided = 0;
+  std::map<std::string, int64_t> at_once;  // rows, by what they are
 };
 
 namespace {
@@ -112,10 +113,12 @@ void InferencePolicy::put_in(Seam& seam) {
   seam.rows = [options = options_, findings = findings_](std::string_view path, const ModuleFn& fn,
                                                          Tensors&& inputs, const RowsOf& rows) {
     const int64_t chunk = rows_at_a_time(options, path, rows);
-    ++findings->modules;
     if (at::GradMode::is_enabled() || chunk == 0 || inputs.front().size(rows.dim) <= chunk)
       return fn(std::move(inputs));
-    ++findings->divided;
+    int64_t& at_once = findings->at_once[rows.dim > 0              ? "tokens"
+                                         : is_head(options, path) ? "samples of heads"
+                                                                  : "samples"];
+    at_once = std::max(at_once, chunk);
     return by_chunks(fn, std::move(inputs), rows.dim, chunk);
   };
   if (options_.query_chunk.value_or(0) > 0)
@@ -126,9 +129,8 @@ PolicyReport InferencePolicy::report() const {
   if (options_.enabled == Enabled::off)
     return {name(), false, "everything is kept, and runs at once: policies.inference.enabled = false"};
   PolicyReport report{name(), true, options_.gradients ? "gradients are expected" : "inference mode"};
-  if (findings_->modules > 0)
-    report.reason +=
-        c10::str(", rows of ", findings_->divided, " of ", findings_->modules, " calls ran a few at a time");
+  for (const auto& [what, count] : findings_->at_once)
+    report.reason += c10::str(", up to ", count, " ", what, " at a time");
   return report;
 }
 

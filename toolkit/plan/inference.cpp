@@ -69,6 +69,26 @@ const policies::PhasePeak* phase_in(const std::vector<policies::PhasePeak>& phas
   return found == phases.end() ? nullptr : &*found;
 }
 
+// Lines take their neighbours that lie on them; a count alone lies on any through it, and takes none.
+std::vector<LinearPiece> joined(std::vector<LinearPiece> pieces) {
+  const auto holds = [](const LinearPiece& line, const LinearPiece& other) {
+    return line.last > line.first && line.bytes(other.first) == other.bytes(other.first) &&
+           line.bytes(other.last) == other.bytes(other.last);
+  };
+  for (size_t i = 0; i + 1 < pieces.size();) {
+    LinearPiece &one = pieces[i], &next = pieces[i + 1];
+    if (!holds(one, next) && !holds(next, one)) {
+      ++i;
+      continue;
+    }
+    const LinearPiece line = holds(one, next) ? one : next;
+    one = {one.first, next.last, line.at_0, line.each};
+    pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    if (i > 0) --i;  // what stands before may lie on it now
+  }
+  return pieces;
+}
+
 }  // namespace
 
 PlannedRun plan_inference(const LoadedConfig& loaded, c10::Device device,
@@ -195,36 +215,20 @@ std::vector<LinearPiece> linear_pieces(int64_t most, const std::function<int64_t
     return true;
   };
   std::vector<LinearPiece> pieces;
-  const auto add = [&](int64_t first, int64_t last) {
-    const int64_t each = last == first ? 0 : (at(last) - at(first)) / (last - first);
-    const LinearPiece piece{first, last, at(first) - each * first, each};
-    LinearPiece* const before = pieces.empty() ? nullptr : &pieces.back();
-    if (before != nullptr && piece.bytes(first) == before->bytes(first) &&
-        piece.bytes(last) == before->bytes(last)) {
-      before->last = last;  // the line goes on
-    } else if (before != nullptr && before->first == before->last && last > first &&
-               piece.bytes(before->first) == before->bytes(before->first)) {
-      *before = {before->first, last, piece.at_0, piece.each};
-    } else {
-      pieces.push_back(piece);
-    }
-  };
   const std::function<void(int64_t, int64_t)> look = [&](int64_t first, int64_t last) {
-    if (last - first <= 1 || is_line(first, last)) {
-      if (last - first == 1) {
-        add(first, first);
-        add(last, last);
-      } else {
-        add(first, last);
-      }
-      return;
+    if (first == last) {
+      pieces.push_back({first, first, at(first), 0});
+    } else if (last - first > 1 && is_line(first, last)) {
+      const int64_t each = (at(last) - at(first)) / (last - first);
+      pieces.push_back({first, last, at(first) - each * first, each});
+    } else {
+      const int64_t middle = first + (last - first) / 2;
+      look(first, middle);
+      look(middle + 1, last);
     }
-    const int64_t middle = first + (last - first) / 2;
-    look(first, middle);
-    look(middle + 1, last);
   };
   look(1, most);
-  return pieces;
+  return joined(std::move(pieces));
 }
 
 CountTable plan_counts(const LoadedConfig& loaded, c10::Device device, const std::vector<int64_t>& counts,
@@ -315,6 +319,7 @@ std::string count_table_text(const std::string& name, const CountTable& table) {
   const std::string counted = count_key(last), each = counted.substr(0, counted.size() - 1);
   std::string text =
       fmt::format("{} on {}: {}\n", name, last.memory.device.str(), facts_of(last.loaded.config).sizes);
+  for (const policies::PolicyReport& report : last.policies) text += entry(report.policy, 11, report.reason);
   std::vector<std::vector<std::string>> cells{{"phase", counted, "bytes at 0 " + counted, "a " + each}};
   for (const PhasePieces& phase : table.phases) {
     for (const LinearPiece& piece : phase.pieces) {

@@ -328,6 +328,10 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   if (!plan.data.empty()) text += line("data", plan.data);
+  if (plan.loaded.inferred) {
+    for (const policies::PolicyReport& report : plan.policies)
+      text += line(report.policy.c_str(), report.reason);
+  }
   text += plan.loaded.inferred ? line("a pass", flops_text(plan.step.without_grad + plan.step.forward))
                                : line("a step", step_flops_text(plan));
   text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));

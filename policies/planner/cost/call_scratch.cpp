@@ -87,6 +87,8 @@ ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
       "aten::_slow_conv2d_forward",
       "aten::_slow_conv2d_backward",
       "aten::mkldnn_convolution",
+      "aten::upsample_bilinear2d",
+      "aten::_upsample_bicubic2d_aa_backward",
       "aten::convolution_backward"};
   if (op.hasTag(at::Tag::pointwise) || operators_without_scratch().count(name_of(op)) > 0)
     return ScratchKind::none;

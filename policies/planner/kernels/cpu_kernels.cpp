@@ -7,6 +7,7 @@
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ReduceOpsUtils.h>
+#include <dtk/planner/torch_versions.h>
 
 #include <algorithm>
 #include <string>
@@ -63,7 +64,8 @@ struct FlashTile {
 std::tuple<Tensor, Tensor> flash(const Tensor& q, const Tensor& k, const Tensor& v, double, bool,
                                  const OptionalTensor&, std::optional<double>) {
   const FlashTile tile(q, k);
-  const Tensor out = by_rows(q, v.size(3));
+  // Seen of 2.15: as the queries lie in memory.
+  const Tensor out = compiled_torch() >= TorchVersion{2, 15} ? at::empty_like(q) : by_rows(q, v.size(3));
   const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
   if (scratch_is_measured()) return {out, logsumexp};
   const int64_t threads = at::get_num_threads();
@@ -86,6 +88,33 @@ Three flash_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const
   const int64_t busy = std::min(threads, q.size(0) * q.size(1));
   const Tensor sums = make(q, {busy, tile.queries}, tile.accumulate);
   return grads;
+}
+
+// ---- enlarging: UpSampleBilinear2d.cpp, cpu/UpSampleKernel.cpp
+
+// Of small results, and of channels that lie last, the kernel goes through channels: it brings both to that
+// form.
+Tensor upsample_bilinear(const Tensor& x, c10::SymIntArrayRef size, bool, std::optional<double>,
+                         std::optional<double>) {
+  constexpr int64_t kMaxSides = 128, kMinChannels = 4;
+  const auto last = at::MemoryFormat::ChannelsLast;
+  const int64_t height = size[0].expect_int(), width = size[1].expect_int();
+  const Tensor out = at::empty({x.size(0), x.size(1), height, width},
+                               x.options().memory_format(x.suggest_memory_format()));
+  const bool by_channels =
+      (x.is_contiguous(last) && x.size(1) >= kMinChannels) || height + width <= kMaxSides;
+  if (by_channels && x.scalar_type() != at::kByte) {
+    const Tensor from = x.contiguous(last), into = out.contiguous(last);
+  }
+  return out;
+}
+
+Tensor upsample_bicubic_aa_backward(const Tensor& grad, c10::SymIntArrayRef, c10::SymIntArrayRef size, bool,
+                                    std::optional<double>, std::optional<double>) {
+  const Tensor in_order = grad.contiguous();
+  at::DimVector sizes;
+  for (const c10::SymInt& one : size) sizes.push_back(one.expect_int());
+  return make(grad, sizes, grad.scalar_type());
 }
 
 // ---- gathers: Embedding.cpp, TensorAdvancedIndexing.cpp, cpu/ScatterGatherKernel.cpp, TensorCompare.cpp
@@ -201,6 +230,8 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("native_layer_norm_backward", &layer_norm_backward);
   add("_scaled_dot_product_flash_attention_for_cpu", &flash);
   add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_backward);
+  add("upsample_bilinear2d", &upsample_bilinear);
+  add("_upsample_bicubic2d_aa_backward", &upsample_bicubic_aa_backward);
   add("embedding_dense_backward", &embedding_backward);
   add("scatter_add_", &scatter_add_to);
   add("index_add_", &index_add_to);

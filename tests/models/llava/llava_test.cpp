@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/llava.h>
+#include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "support/catch.h"
 #include "support/fixture.h"
+#include "toolkit/train/apply_policies.h"
 
 using namespace dtk::models;
 
@@ -286,4 +288,28 @@ TEST_CASE("options of no LLaVA are refused with the key and what to set") {
   options = tiny_options();
   options.preset = "8b";
   CHECK(message(options) == "preset: llava.preset = \"8b\"; allowed: \"7b\", \"13b\" and \"custom\"");
+}
+
+TEST_CASE("a LLaVA's prompts run a few tokens at a time, with the answer of all at once and fewer bytes") {
+  const dtk::policies::CountingAllocatorGuard counting;
+  LlavaOptions options = tiny_options();
+  options.text.mlp = 2048;  // so that it is the peak
+  const auto answered = [&](int64_t chunk) {
+    Llava model(options, at::kCPU, generator(1));
+    dtk::policies::PolicyOptions policies;
+    policies.precision.enabled = dtk::policies::Enabled::off;
+    policies.inference.token_chunk = chunk;
+    auto set = dtk::put_policies_in(policies, model.seam, model.parameters(), model.paths(), /*training=*/false);
+    const auto scope = set.forward_scope();
+    LlavaBatch prompt;
+    prompt.ids = at::arange(80).remainder(90).view({1, 80});
+    dtk::policies::cpu_accounts().reset_phases("answer");
+    const auto tokens = model.continued(prompt, 3, [](int64_t) { return true; });
+    return std::pair(tokens->clone(), dtk::policies::highest(dtk::policies::cpu_accounts().phases()).peak.bytes);
+  };
+  const auto [whole, peak] = answered(0);
+  const auto [some, lower] = answered(8);
+  CHECK(some.equal(whole));
+  // Of 80 tokens gate and up are alive at once, and their product; of 8 a tenth.
+  CHECK(peak - lower > 2 * (80 - 8) * 2048 * 4);
 }

@@ -166,6 +166,8 @@ TEST_CASE("options of no VGGT are refused with the key and what to set, and pict
   CHECK(refused([](VggtOptions& one) {
           one.widths = {16, 24, 30, 32};
         }) == "vggt.widths must be four numbers above 0 that 4 divides");
+  CHECK(refused([](VggtOptions& one) { one.features = 36; }) ==
+        "vggt.features = 36 must be divisible by eight (8)");
   CHECK(refused([](VggtOptions& one) { one.camera = one.depths = false; }) ==
         "vggt.camera, vggt.depths and vggt.points are all false; set one of them");
   const Vggt model = tiny();

@@ -24,8 +24,10 @@ namespace {
 
 using namespace dtk;
 
-void check_exact(const std::vector<std::string>& settings) {
-  const PlanAccuracy accuracy = plan_accuracy(parse_config("", "case", settings));
+void check_exact(const std::vector<std::string>& settings, int64_t frames = 0) {
+  LoadedConfig loaded = parse_config("", "case", settings);
+  if (frames > 0) loaded.inferred = frames;
+  const PlanAccuracy accuracy = plan_accuracy(loaded);
   std::string written;
   for (const std::string& setting : settings) written += " " + setting;
   INFO(written);
@@ -85,12 +87,16 @@ void check_folding(const LoadedConfig& loaded, const std::vector<std::string>& f
 
 TEST_CASE("plans of random jobs are exact to the byte") {
   constexpr uint64_t kCases = 20;
-  const std::string family = GENERATE("dit", "llava");
+  const std::string family = GENERATE("dit", "llava", "vggt");
   const uint64_t seed = seed_of_today();
   WARN("seed " << seed);
   for (uint64_t index = 0; index < kCases; ++index) {
     INFO("benchmarks/plans/plan_accuracy --family " << family << " --seed " << seed << " --case " << index);
-    check_exact(family == "dit" ? bench::plan_case(seed, index) : bench::llava_case(seed, index));
+    int64_t frames = 0;
+    const std::vector<std::string> settings = family == "dit"    ? bench::plan_case(seed, index)
+                                              : family == "vggt" ? bench::vggt_case(seed, index, frames)
+                                                                 : bench::llava_case(seed, index);
+    check_exact(settings, frames);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "toolkit/data/synthetic_source.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/llava/batch.h"
+#include "toolkit/plan/inference.h"
 #include "toolkit/plan/null_world.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/run.h"
@@ -122,6 +123,25 @@ void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>
                {files, clock, observer, [&] { return observer.ended(); }});
 }
 
+// The job of a plan, simulated and run; of one that infers with whatever memory holds for values.
+void simulate_job(const LoadedConfig& loaded, const planner::SimulationOptions& options,
+                  const std::function<void()>& at_end) {
+  if (loaded.inferred) {
+    (void)plan_inference(loaded, c10::kCPU, options);
+    at_end();
+  } else {
+    (void)plan_run(loaded, c10::kCPU, options, at_end);
+  }
+}
+void run_job(const LoadedConfig& loaded, const std::function<void()>& at_end) {
+  if (!loaded.inferred) return run_what_is_planned(loaded, at_end);
+  WholeJob whole;
+  const policies::SimulationGuard guard(whole);
+  const policies::CountingAllocatorGuard counting;
+  family_of(loaded.config).infer_planned(loaded.config, c10::kCPU, *loaded.inferred, nullptr);
+  at_end();
+}
+
 double timed(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
@@ -188,18 +208,17 @@ std::vector<PlanDifference> differences(const std::vector<LoggedPhase>& planned,
 }
 
 std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
-  return logged(
-      [&](const std::function<void()>& end) { (void)plan_run(loaded, c10::kCPU, {.fold = fold}, end); });
+  return logged([&](const std::function<void()>& end) { simulate_job(loaded, {.fold = fold}, end); });
 }
 
 PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options) {
   PlanAccuracy result;
   result.plan_seconds = timed([&] {
     result.planned =
-        logged([&](const std::function<void()>& end) { (void)plan_run(loaded, c10::kCPU, options, end); });
+        logged([&](const std::function<void()>& end) { simulate_job(loaded, options, end); });
   });
   result.run_seconds = timed([&] {
-    result.measured = logged([&](const std::function<void()>& end) { run_what_is_planned(loaded, end); });
+    result.measured = logged([&](const std::function<void()>& end) { run_job(loaded, end); });
   });
   result.differences = differences(result.planned, result.measured, /*births=*/false);
   // Passes that a folded plan leaves out give birth to nothing in it.

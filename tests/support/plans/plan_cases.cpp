@@ -301,7 +301,90 @@ class LlavaCase : public Draws {
   bool has_graph_ = false;  // in the decoder's layers
 };
 
+class VggtCase : public Draws {
+ public:
+  using Draws::Draws;
+
+  std::vector<Text> settings(int64_t& frames) {
+    frames = chance(2) ? between(1, 9) : 0;
+    set("train.model", "vggt");
+    sizes(/*points=*/frames > 0 && chance(2));
+    precision();
+    if (chance(4)) set("policies.attention.enabled", false);
+    if (frames > 0) {
+      inference();
+    } else {
+      training();
+    }
+    return std::move(settings_);
+  }
+
+ private:
+  void sizes(bool points) {
+    const int64_t heads = between(1, 3), patch = one_of<int64_t>({4, 7}), depth = between(4, 6);
+    set("vggt.heads", heads);
+    set("vggt.hidden", heads * one_of<int64_t>({4, 8, 16}));
+    set("vggt.patch", patch);
+    set("vggt.image", patch * between(1, 4));
+    set("vggt.encoder", between(1, 2));
+    set("vggt.depth", depth);
+    set("vggt.registers", between(0, 3));
+    set("vggt.trunk", between(1, 2));
+    set("vggt.features", 8 * between(1, 2));
+    set("vggt.widths", one_of({"[4, 8, 12, 12]", "[8, 8, 8, 8]", "[16, 12, 8, 4]"}));
+    set("vggt.taps", depth == 4 ? Text("[0, 1, 2, 3]") : "[0, 2, 3, " + std::to_string(depth - 1) + "]");
+    set("vggt.data.height", patch * between(1, 4));
+    set("vggt.data.width", patch * between(1, 4));
+    if (points) set("vggt.points", true);
+    switch (draw(4)) {
+      case 0:
+        return set("vggt.camera", false);
+      case 1:
+        return set("vggt.depths", false);
+      default:
+        return;
+    }
+  }
+
+  void precision() {
+    if (chance(2)) return set("policies.precision.enabled", false);
+    set("policies.precision.cpu", one_of({"fp32", "bf16"}));
+  }
+
+  void inference() {
+    if (chance(6)) return set("policies.inference.enabled", false);
+    for (const char* const key : {"policies.inference.frame_chunk", "policies.inference.token_chunk",
+                                  "policies.inference.query_chunk", "policies.inference.head_chunk"}) {
+      if (chance(2)) set(key, one_of<int64_t>({0, 1, 2, 3, 17}));
+    }
+    set("policies.inference.taps", one_of({"projected", "tapped", "all"}));
+    if (chance(3)) set("policies.inference.narrow_weights", false);
+    if (chance(5)) set("policies.inference.gradients", true);
+    if (chance(3)) set("vggt.infer.narrow_heads", true);
+  }
+
+  void training() {
+    const int64_t accumulate = between(1, 2), micro = between(1, 2);
+    set("train.threads", int64_t{chance(5) ? 2 : 1});
+    set("vggt.data.frames", between(1, 3));
+    set("data.batch", accumulate * micro);
+    set("train.accumulate", accumulate);
+    set("data.prefetch", between(1, 3));
+    if (chance(2)) set("data.validation", between(1, 3));
+    set("train.steps", int64_t{20});
+    set("train.out", "runs/plan-case");
+    set("train.checkpoint_every", int64_t{chance(2) ? 10 : 0});
+    set("optimizer.clip", one_of({"0.0", "1.0"}));
+    if (chance(3)) return set("policies.checkpoint.enabled", false);
+    set("policies.checkpoint.keep", one_of({"block", "offload"}));
+  }
+};
+
 }  // namespace
+
+std::vector<std::string> vggt_case(uint64_t seed, uint64_t index, int64_t& frames) {
+  return VggtCase(seed, index).settings(frames);
+}
 
 std::vector<std::string> plan_case(uint64_t seed, uint64_t index) {
   return Case(seed, index).settings();

@@ -12,5 +12,8 @@ namespace dtk::bench {
 std::vector<std::string> plan_case(uint64_t seed, uint64_t index);
 /// Likewise of a LLaVA with `vocabulary` words: parts that are trained, bases, adapters, policies.
 std::vector<std::string> llava_case(uint64_t seed, uint64_t index, int64_t vocabulary = 61);
+/// Likewise of a VGGT: heads, sizes, policies of training, or of an inference, whose frames `frames` gets; 0 where
+/// it is trained.
+std::vector<std::string> vggt_case(uint64_t seed, uint64_t index, int64_t& frames);
 
 }  // namespace dtk::bench

@@ -19,7 +19,7 @@ struct VggtOptions {
   std::optional<int64_t> depth;      // pairs of a frame and a global block
   std::optional<int64_t> registers;  // tokens
   std::optional<int64_t> trunk;      // blocks of the camera head
-  std::optional<int64_t> features;   // width of a dense head, even
+  std::optional<int64_t> features;   // width of a dense head, divisible by 8
   std::optional<std::array<int64_t, 4>> widths;  // of its features of each tap, divisible by 4
   std::optional<std::array<int64_t, 4>> taps;  // pairs that dense heads read, ascending; the last is the last
   bool camera = true, depths = true, points = false;  // the heads
@@ -38,7 +38,7 @@ struct VggtOptions {
     visit("depth", self.depth, "[1, 1024]");
     visit("registers", self.registers, "[0, 1024]");
     visit("trunk", self.trunk, "[1, 1024]");
-    visit("features", self.features, "[2, 65536]");
+    visit("features", self.features, "[8, 65536]");
     visit("widths", self.widths, "[4, 65536]");
     visit("taps", self.taps, "[0, 1023]");
     visit("camera", self.camera, "");

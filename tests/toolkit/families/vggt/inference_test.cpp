@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/config_text.h"
 #include "support/device/devices.h"
+#include "support/plans/plan_accuracy.h"
 #include "support/same_bits.h"
 #include "support/vggt/scenes.h"
 #include "toolkit/plan/inference.h"
@@ -73,20 +74,16 @@ double farthest(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("an inference of 1 to 16 frames takes what is planned, in each phase, to the byte") {
+TEST_CASE("an inference of 1 to 16 frames takes what is planned, every storage of it") {
   const auto frames = GENERATE(range(int64_t{1}, int64_t{17}));
   const auto overrides = GENERATE_COPY(
       std::vector<std::string>{}, kChunks, with(kChunks, {"policies.inference.taps=tapped"}),
       std::vector<std::string>{"policies.inference.enabled=false"}, with(kChunks, {"vggt.points=true"}));
   CAPTURE(frames, overrides);
-  const LoadedConfig loaded = job(frames, overrides);
-  const std::vector<PhasePeak> planned = plan_inference(loaded, kCpu).memory.device, seen = measured(loaded);
-  REQUIRE(planned.size() == seen.size());
-  for (size_t i = 0; i < planned.size(); ++i) {
-    CAPTURE(planned[i].name);
-    CHECK(planned[i].name == seen[i].name);
-    CHECK(planned[i].peak.bytes == seen[i].peak.bytes);
-  }
+  const PlanAccuracy accuracy = plan_accuracy(job(frames, overrides));
+  INFO(described(accuracy.differences));
+  CHECK(accuracy.differences.empty());
+  CHECK(accuracy.storages > 500);
 }
 
 TEST_CASE("nothing is saved for backward, and gradients that are left on by mistake are seen") {
@@ -241,7 +238,10 @@ TEST_CASE("pieces of lines are found from a few values") {
     ++asked;
     return n <= 9 ? 100 + 50 * n : 320 + 30 * n;
   };
-  CHECK(linear_pieces(1000, bytes) == std::vector<LinearPiece>{{1, 9, 100, 50}, {10, 1000, 320, 30}});
+  const std::vector<LinearPiece> pieces = linear_pieces(1000, bytes);
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0] == LinearPiece{1, 9, 100, 50});
+  CHECK(pieces[1] == LinearPiece{10, 1000, 320, 30});
   CHECK(asked < 60);
   CHECK(linear_pieces(1, bytes).size() == 1);
 }
@@ -255,7 +255,7 @@ TEST_CASE("a VGGT of the published size infers 1,000 frames within 24 GB") {
     return make_plan(loaded, kCuda);
   };
   const Plan thousand = planned(1000);
-  CHECK(thousand.memory.peak().peak.bytes == 16'760'766'672);
+  CHECK(thousand.memory.peak().peak.bytes == 16'798'515'408);
   CHECK(thousand.bytes_in(Capacity::device) < 24'000'000'000);
   CHECK(thousand.seconds < 0.5);
   constexpr int64_t kTokensOfFrame = 24 * 37 + 5;

@@ -240,7 +240,8 @@ class Vggt(unittest.TestCase):
     def test_plans_by_frames(self):
         text = self.plan("--infer", "--frames", "1,10,100")
         self.assertRegex(text, r"aggregate +\d")
-        self.assertRegex(text, r"leads: .*1 to")
+        self.assertIn("depth leads: 1 and more, by aten::", text)
+        self.assertRegex(text, r"inference +inference mode, up to \d+ samples at a time")
         report = json.loads(self.plan("--infer", "--frames", "100", "--json"))
         self.assertEqual(report["plan"]["frames"], 100)
         self.assertEqual([one["name"] for one in report["phases"]],

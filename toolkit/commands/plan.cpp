@@ -238,6 +238,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == PlannedDevice::cpu ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  if (!arguments.infer) check_end(loaded);
   resolve_threads(loaded);
   resolve_budget(loaded, device);
   family_of(loaded.config).measure_data(loaded.config);

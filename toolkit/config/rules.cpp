@@ -273,8 +273,12 @@ bool has_end(const TrainOptions& train) {
   return train.steps || train.epochs || train.seconds;
 }
 
-void check_new_run(const LoadedConfig& loaded) {
+void check_end(const LoadedConfig& loaded) {
   if (!has_end(loaded.config.train)) throw ConfigError(location_of(loaded, "train.model") + kNoEnd);
+}
+
+void check_new_run(const LoadedConfig& loaded) {
+  check_end(loaded);
   check_only_resumed(loaded, "train.allow_thread_change", loaded.config.train.allow_thread_change,
                      "another number of threads");
   check_only_resumed(loaded, "data.allow_change", loaded.config.data.allow_change, "data that have changed");

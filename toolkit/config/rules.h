@@ -12,6 +12,8 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 
 /// Whether the configuration says when its run ends.
 bool has_end(const TrainOptions& train);
+/// Throws ConfigError where it does not.
+void check_end(const LoadedConfig& loaded);
 
 /// Throws ConfigError for what was written and only a run that is resumed has a use for, and where no end is
 /// said.

@@ -299,13 +299,17 @@ TEST_CASE("a LLaVA's prompts run a few tokens at a time, with the answer of all 
     dtk::policies::PolicyOptions policies;
     policies.precision.enabled = dtk::policies::Enabled::off;
     policies.inference.token_chunk = chunk;
-    auto set = dtk::put_policies_in(policies, model.seam, model.parameters(), model.paths(), /*training=*/false);
+    auto set =
+        dtk::put_policies_in(policies, model.seam, model.parameters(), model.paths(), /*training=*/false);
     const auto scope = set.forward_scope();
     LlavaBatch prompt;
     prompt.ids = at::arange(80).remainder(90).view({1, 80});
+    prompt.pictures = at::zeros({0, 3, 28, 28});
+    prompt.feature_rows = prompt.picture_rows = prompt.label_rows = at::zeros({0}, at::kLong);
     dtk::policies::cpu_accounts().reset_phases("answer");
     const auto tokens = model.continued(prompt, 3, [](int64_t) { return true; });
-    return std::pair(tokens->clone(), dtk::policies::highest(dtk::policies::cpu_accounts().phases()).peak.bytes);
+    return std::pair(tokens->clone(),
+                     dtk::policies::highest(dtk::policies::cpu_accounts().phases()).peak.bytes);
   };
   const auto [whole, peak] = answered(0);
   const auto [some, lower] = answered(8);

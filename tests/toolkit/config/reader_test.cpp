@@ -30,9 +30,10 @@ std::string error_of_set(const std::string& override) {
 const std::string all_tables =
     "[train], [model], [diffusion], [diffusion_planner], [diffusion_planner.process], "
     "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
-    "[llava.lora], [llava.data], [llava.template], [data], "
+    "[llava.lora], [llava.data], [llava.template], [vggt], [vggt.data], [vggt.loss], [vggt.infer], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
-    "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
+    "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint], "
+    "[policies.inference]";
 
 }  // namespace
 
@@ -302,7 +303,7 @@ TEST_CASE("config reader: all mistakes are reported together") {
         "base.toml:6:2: unknown table [modle]; did you mean [model]?\n"
         "--set data.kind=idx=: data.kind = \"idx=\" is not a choice; allowed: idx | images | latents | "
         "synthetic "
-        "| frames | conversations\n"
+        "| frames | conversations | scenes\n"
         "--set optimizer.lr=0: optimizer.lr = 0 is out of range; allowed: (0, inf)");
   std::string many = "[data]\n";
   for (int i = 0; i < 25; ++i) many += "x" + std::to_string(i) + "abcdefgh = 1\n";
@@ -464,7 +465,7 @@ TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
   CHECK(error_of_set("data.kind=mnist") ==
         "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images | latents | "
-        "synthetic | frames | conversations");
+        "synthetic | frames | conversations | scenes");
   CHECK(error_of_set("train=3") ==
         "--set train=3: train = 3 is an integer; wanted: a table, written [train]");
   CHECK(error_of_set("policies.ema=on") == "--set policies.ema=on: on is not a TOML value; wanted: a table");

@@ -84,7 +84,7 @@ TEST_CASE("config values: a list where one value is wanted is shown as it was wr
         "base.toml:3:14: data.batch = [] is an array; wanted: an integer in [1, inf)");
   CHECK(error_in(runnable + "data.kind = [\"idx\", \"images\"]") ==
         "base.toml:3:13: data.kind = [\"idx\", \"images\"] is an array; wanted: one of idx | images | "
-        "latents | synthetic | frames | conversations");
+        "latents | synthetic | frames | conversations | scenes");
 }
 
 TEST_CASE("config values: a printed list reads back equal, whatever its strings hold") {
@@ -210,7 +210,7 @@ TEST_CASE("config values: what is given without quotes for a text is one, whatev
   }
   CHECK(error_in(runnable, {"data.kind=7"}) ==
         "--set data.kind=7: data.kind = 7 is an integer; wanted: one of idx | "
-        "images | latents | synthetic | frames | conversations");
+        "images | latents | synthetic | frames | conversations | scenes");
 }
 
 TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {

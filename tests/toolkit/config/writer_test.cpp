@@ -65,8 +65,13 @@ RunConfig custom_from_folder() {
   dit::options_of(config).data.strict_folder = true;
   dit::options_of(config).data.flip = true;
   dit::options_of(config).diffusion.time = dtk::FlowTime::uniform;
-  config.optimizer = {
-      .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .decays = dtk::Decays::matrices, .clip = 0.0};
+  config.optimizer = {.lr = 3e-3,
+                      .beta1 = 0.8,
+                      .beta2 = 0.99,
+                      .eps = 1e-10,
+                      .weight_decay = 1e22,
+                      .decays = dtk::Decays::matrices,
+                      .clip = 0.0};
   config.schedule = {.kind = dtk::ScheduleKind::cosine, .warmup = 20, .final = 0.5};
   config.sample = {.steps = 10, .ema = false};
   dit::options_of(config).sampler.sampler = dtk::SamplerKind::heun;
@@ -278,6 +283,55 @@ RunConfig published_llava() {
       "[llava.data]\nconversations = \"a.json\"\ntokenizer = \"t.model\"\nstyle = \"plain\"\n");
 }
 
+RunConfig custom_vggt() {
+  return read_back(R"([train]
+model = "vggt"
+[vggt]
+image = 56
+patch = 7
+hidden = 96
+heads = 3
+encoder = 5
+depth = 7
+registers = 3
+trunk = 3
+features = 40
+widths = [4, 8, 12, 16]
+taps = [0, 2, 4, 6]
+camera = false
+depths = false
+points = true
+[vggt.data]
+scenes = "scenes"
+frames = 3
+height = 63
+width = 70
+[vggt.loss]
+camera = 4.0
+depth = 2.0
+confidence = 0.3
+gradient = 0.5
+[vggt.infer]
+narrow_heads = true
+[data]
+kind = "scenes"
+[policies.inference]
+enabled = true
+gradients = true
+narrow_weights = false
+taps = "tapped"
+frame_chunk = 1
+token_chunk = 2
+query_chunk = 3
+head_chunk = 4
+heads = ["tail"]
+)");
+}
+
+RunConfig published_vggt() {
+  return read_back("[train]\nmodel = \"vggt\"\n[vggt]\npreset = \"1b\"\n");
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -298,7 +352,8 @@ bool has_line(const std::string& text, const std::string& line) {
 TEST_CASE("config writer: what is printed reads back equal") {
   for (const RunConfig& config :
        {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(),
-        driving(), driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava()}) {
+        driving(), driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava(),
+        custom_vggt(), published_vggt()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -310,7 +365,8 @@ TEST_CASE("config writer: the round trip above covers every field off its defaul
   std::set<std::string> covered;
   for (const RunConfig& config :
        {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(), driving(),
-        driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava()}) {
+        driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava(), custom_vggt(),
+        published_vggt()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
   std::set<std::string> missing;
@@ -460,6 +516,17 @@ every = 1  # default
 segment = 1  # default
 keep = "block"  # default
 # offload_min_bytes has no effect: policies.checkpoint.keep = "block"
+
+[policies.inference]
+enabled = "default"  # default
+gradients = false  # default
+narrow_weights = true  # default
+taps = "projected"  # default
+# frame_chunk is not set
+# token_chunk is not set
+# query_chunk is not set
+# head_chunk is not set
+heads = ["head"]  # default
 )");
 }
 

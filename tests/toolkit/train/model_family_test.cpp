@@ -71,7 +71,7 @@ const OwnFamily own;
 TEST_CASE("all model families: the default first, then by name, among them the program's own") {
   std::vector<std::string> names;
   for (const ConfiguredFamily* const family : families()) names.push_back(family->name());
-  CHECK(names == std::vector<std::string>{"dit", "diffusion_planner", "llava", "own"});
+  CHECK(names == std::vector<std::string>{"dit", "diffusion_planner", "llava", "own", "vggt"});
 }
 
 TEST_CASE("a run's model is of the family that it names") {
@@ -113,9 +113,9 @@ TEST_CASE("what is wrong with a family's own keys is said as of all others") {
       refusal("dit", "width = 5") ==
       "own.toml:5:9: own.width has no use with train.model = \"dit\"; remove it (what own.toml sets is taken "
       "back with --set own.width=default), or change train.model");
-  CHECK(
-      refusal("none", "width = 5") ==
-      "own.toml:2:9: train.model = \"none\" is not a choice; allowed: dit | diffusion_planner | llava | own");
+  CHECK(refusal("none", "width = 5") ==
+        "own.toml:2:9: train.model = \"none\" is not a choice; allowed: dit | diffusion_planner | llava | "
+        "own | vggt");
 }
 
 TEST_CASE("a family that is registered too late is an error") {

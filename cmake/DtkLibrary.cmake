@@ -10,6 +10,9 @@ function(dtk_configure_target target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   target_compile_options(${target} PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>
                          "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  # Programs link what they call, function by function: a wheel holds four of them.
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
+  target_link_options(${target} PRIVATE LINKER:--gc-sections)
   # Reading an operator's inputs in a callback needs it (DtkTorch.cmake); not passed on to others' programs.
   target_compile_definitions(${target} PRIVATE NDEBUG)
   # What an overflow in a reader of strangers' files would need: knowledge of addresses, a writable table of

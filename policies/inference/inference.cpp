@@ -42,7 +42,9 @@ bool is_alike(const at::Tensor& some, const at::Tensor& input, int64_t dim) {
 
 Tensors by_chunks(const ModuleFn& fn, Tensors&& inputs, int64_t dim, int64_t chunk) {
   const int64_t count = inputs.front().size(dim);
-  const bool nobody_elses = inputs.front().use_count() == 1 && inputs.front().storage().use_count() == 1;
+  const at::Tensor& first_input = inputs.front();
+  const bool nobody_elses = first_input.use_count() == 1 && first_input.storage().use_count() == 1 &&
+                            first_input.is_non_overlapping_and_dense();
   Tensors results;
   for (FoldableLoop passes("chunks of rows", (count + chunk - 1) / chunk); const auto pass = passes.next();) {
     const int64_t first = *pass * chunk, rows = std::min(chunk, count - first);
@@ -115,7 +117,7 @@ void InferencePolicy::put_in(Seam& seam) {
     const int64_t chunk = rows_at_a_time(options, path, rows);
     if (at::GradMode::is_enabled() || chunk == 0 || inputs.front().size(rows.dim) <= chunk)
       return fn(std::move(inputs));
-    int64_t& at_once = findings->at_once[rows.dim > 0              ? "tokens"
+    int64_t& at_once = findings->at_once[rows.dim > 0             ? "tokens"
                                          : is_head(options, path) ? "samples of heads"
                                                                   : "samples"];
     at_once = std::max(at_once, chunk);

@@ -151,25 +151,27 @@ class InferenceKind final : public BuiltIn {
   std::vector<OtherSetting> parts_left_out(const PolicyOptions& options) const override {
     std::vector<OtherSetting> all;
     if (enabled(options) == Enabled::off) return all;
-    const auto leave_out = [&](const std::string& now, const std::string& other, const auto& change) {
-      OtherSetting one{options, now, other};
+    const std::string same = "same bits", near = "fp32: within 1e-5";
+    const auto leave_out = [&](const std::string& now, const std::string& other, const std::string& results,
+                               const auto& change) {
+      OtherSetting one{options, now, other, results};
       change(one.options.inference);
       if (!(one.options == options)) all.push_back(std::move(one));
     };
     const InferenceOptions& set = options.inference;
-    leave_out("gradients = false", "gradients = true", [](InferenceOptions& o) { o.gradients = true; });
-    leave_out("narrow_weights = true", "narrow_weights = false",
+    leave_out("gradients = false", "gradients = true", same, [](InferenceOptions& o) { o.gradients = true; });
+    leave_out("narrow_weights = true", "narrow_weights = false", "other roundings",
               [](InferenceOptions& o) { o.narrow_weights = false; });
     for (const Taps taps : {Taps::tapped, Taps::all}) {
       if (taps > set.taps)
-        leave_out("taps = \"" + text_of(set.taps) + "\"", "taps = \"" + text_of(taps) + "\"",
+        leave_out("taps = \"" + text_of(set.taps) + "\"", "taps = \"" + text_of(taps) + "\"", same,
                   [&](InferenceOptions& o) { o.taps = taps; });
     }
     for (const auto& [name, chunk] : {std::pair("frame_chunk", &InferenceOptions::frame_chunk),
                                       {"token_chunk", &InferenceOptions::token_chunk},
                                       {"query_chunk", &InferenceOptions::query_chunk},
                                       {"head_chunk", &InferenceOptions::head_chunk}})
-      leave_out(name, std::string(name) + " = 0", [&](InferenceOptions& o) { o.*chunk = 0; });
+      leave_out(name, std::string(name) + " = 0", near, [&](InferenceOptions& o) { o.*chunk = 0; });
     return all;
   }
 };

@@ -133,7 +133,7 @@ class Refusals(SampleTest):
             (
                 ["--checkpoint", "run"],
                 "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
-                "and --ask QUESTIONS, for LLaVA; none is given",
+                "--ask QUESTIONS, for LLaVA, and --images DIR, for VGGT; none is given",
             ),
             (
                 ["--chekpoint", "run", "--classes", "0"],

@@ -124,6 +124,7 @@ class Vggt(unittest.TestCase):
     def test_a_run_s_model_gives_cameras_depths_and_points_of_pictures(self):
         text = self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out))
         self.assertIn("4 pictures of 56 x 56; 3 of them lower, with white above and below", text)
+        self.assertIn("policies.checkpoint.enabled = true is for training; nothing is trained here", text)
         cameras = json.loads((self.out / "cameras.json").read_text())
         self.assertNotIn("note", cameras)
         self.assertEqual([one["file"] for one in cameras["frames"]], ["0.png", "1.png", "2.png", "3.png"])
@@ -158,7 +159,7 @@ class Vggt(unittest.TestCase):
                            "--heads", "camera,depth,points")  # fmt: skip
         note = "the weights are random: nothing here is of the scene"
         self.assertEqual(text.splitlines()[0], note)
-        self.assertTrue(all(one.name.startswith("random_") for one in self.out.iterdir()))
+        self.assertTrue(all(one.name.startswith("random_") for one in self.out.rglob("*")))
         self.assertEqual(json.loads((self.out / "random_cameras.json").read_text())["note"], note)
         self.assertIn(f"comment {note}\n".encode(), (self.out / "random_points.ply").read_bytes())
         self.check_points(self.out / "random_points.ply", 4 * 56 * 56 // 2 + 1)
@@ -204,6 +205,11 @@ class Vggt(unittest.TestCase):
         self.assertIn("there is nothing to choose", self.sample(*random, "--images", "pictures", "--heads", "depth", "--confidence", "2", *out, code=CONFIGURATION))
         self.assertIn("--confidence 0.5", self.sample(*random, "--images", "pictures", "--confidence", "0.5", *out, code=CONFIGURATION))
         self.assertIn("Name it with --config FILE", self.sample("--weights", "random", "--images", "pictures", *out, code=CONFIGURATION))
+        (self.root / "asked.toml").write_text(CONFIG + "[policies.checkpoint]\nenabled = true\n")
+        self.assertIn("policies.checkpoint.enabled = true has no effect where nothing is trained",
+                      self.sample("--config", "asked.toml", "--weights", "random", "--images", "pictures", *out, code=CONFIGURATION))  # fmt: skip
+        picture(self.root / "tall" / "0.png", 2, 200)
+        self.assertIn("more than 16 times as high as wide", self.sample(*random, "--images", "tall", *out, code=DATA))
         (self.root / "stored.toml").write_text(CONFIG + "[policies.attention]\nenabled = false\n")
         tokens = 4 * (16 + 5)
         self.assertIn(f"would store {4 * 4 * tokens * tokens} bytes of attention weights",
@@ -253,8 +259,13 @@ class Vggt(unittest.TestCase):
         self.assertIn("0 bytes are kept", self.plan("--infer", "--frames", "3", "--claims"))
         most = self.plan("--infer", "--max-frames", "1GiB")
         count = int(re.match(r"(\d+) frames fit", most)[1])
-        fits = json.loads(self.plan("--infer", "--frames", str(count), "--json"))["plan"]["beside"]["device"]
-        self.assertGreater(fits, 0)
+
+        def whole(frames: int) -> int:
+            report = json.loads(self.plan("--infer", "--frames", str(frames), "--json"))
+            return report["peak"]["bytes"] + report["plan"]["beside"]["device"]
+
+        self.assertLessEqual(whole(count), 2**30)
+        self.assertGreater(whole(count + 1), 2**30)
 
     def test_plans_that_are_refused(self):
         refused = [
@@ -269,8 +280,12 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "3", "--set", "memory.budget=1MB"), MEMORY, "does not fit into memory.budget"),
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.enabled=true"), CONFIGURATION, "recomputing frees none"),
             (("--infer", "--frames", "3", "--set", "policies.ema.enabled=true"), CONFIGURATION, "has no effect on a job that only infers"),
-            (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload", "--set", "policies.checkpoint.enabled=true"),
-             CONFIGURATION, "recomputing frees none"),
+            (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload"), CONFIGURATION, "recomputing frees none"),
+            (("--infer", "--frames", "3", "--json", "--explain"), CONFIGURATION, "is a text alone"),
+            (("--infer", "--frames", "3", "--set", "policies.precision.enabled=true", "--set", 'policies.precision.fp32=["depth_head"]'),
+             CONFIGURATION, "leaves it nothing to do"),
+            (("--infer", "--frames", "3", "--set", "policies.inference.narrow_weights=false", "--set", "vggt.infer.narrow_heads=true"),
+             CONFIGURATION, "has no use without policies.inference.narrow_weights"),
             ((), CONFIGURATION, "none of train.steps, train.epochs and train.seconds is set"),
         ]  # fmt: skip
         for arguments, code, words in refused:

@@ -162,8 +162,10 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
                   "\"" + arguments.max_frames + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
   if (arguments.frames.size() > 1 && (given.has("table") || given.has("explain") || given.has("claims")))
     fail_argument(given.place("frames"), "--table, --explain and --claims are of one number; name one");
-  if (given.has("claims") && given.has("json"))
-    fail_argument("--infer --claims --json", "these claims are a text alone; leave --json out");
+  for (const char* name : {"claims", "explain"}) {
+    if (given.has(name) && given.has("json"))
+      fail_argument(std::string("--infer --") + name + " --json", "is a text alone; leave --json out");
+  }
 }
 
 // --no-term NAME: each leaves one out.

@@ -208,24 +208,25 @@ void report_inference(const PlanJob& job) {
   }
   LoadedConfig loaded = job.loaded;
   loaded.inferred = asked.frames.back();
-  const std::vector<std::string> notes = policies_without_use(loaded, job.device, job.options);
+  std::string notes;
+  for (const std::string& note : policies_without_use(loaded, job.device, job.options))
+    notes += wrapped(note, 0) + "\n";
+  const auto print = [&](const std::string& text) { job.print(asked.json ? text : text + notes); };
+  if (asked.claims) return print(inference_claims_text(name, loaded, job.device, job.options));
   if (asked.table) {
     const std::vector<InferenceRow> rows = inference_table(loaded, job.device, job.options);
-    return job.print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget));
+    return print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget));
   }
-  if (asked.claims) return job.print(inference_claims_text(name, loaded, job.device, job.options));
   if (asked.frames.size() > 1) {
     const CountTable table = plan_counts(loaded, job.device, asked.frames, job.options);
-    job.print(asked.json ? count_table_json(table) : count_table_text(name, table));
+    print(asked.json ? count_table_json(table) : count_table_text(name, table));
     return check_budget(job, table.plans.back());
   }
   const Plan plan = make_plan(loaded, job.device, job.options);
-  std::string text = plan_text(name, plan);
-  if (asked.explain) {
+  std::string text = asked.json ? plan_json(plan) : plan_text(name, plan);
+  if (asked.explain)
     text += "\n" + inference_table_text(name, inference_table(loaded, job.device, job.options), job.budget);
-    for (const std::string& note : notes) text += wrapped(note, 0) + "\n";
-  }
-  job.print(asked.json ? plan_json(plan) : text);
+  print(text);
   check_budget(job, plan);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/config/document.h"
@@ -383,7 +384,13 @@ class Reader {
     if (!written) loaded_.locations.erase(key);
   }
 
-  void add_problem(const ConfigError& error) { problems_.emplace_back(error.what()); }
+  // All tables are listed once.
+  void add_problem(const ConfigError& error) {
+    std::string text = error.what();
+    const size_t list = text.find("; known tables: ");
+    if (list != std::string::npos && std::exchange(lists_tables_, true)) text.resize(list);
+    problems_.push_back(std::move(text));
+  }
   void note(const std::string& text) { loaded_.notes.push_back(text); }
 
   LoadedConfig checked() {
@@ -431,6 +438,7 @@ class Reader {
   std::string file_name_;
   LoadedConfig loaded_;
   std::vector<std::string> problems_;
+  bool lists_tables_ = false;  // one of them does
   std::set<std::string> unknown_tables_;
 };
 

@@ -41,7 +41,8 @@ std::string with_separators(int64_t number) {
 
 std::string flops_text(int64_t count) {
   const auto flops = static_cast<double>(count);
-  return flops < 1e12 ? fmt::format("{:.4g} GFLOP", flops / 1e9) : fmt::format("{:.4g} TFLOP", flops / 1e12);
+  if (flops < 1e12) return fmt::format("{:.4g} GFLOP", flops / 1e9);
+  return flops < 1e16 ? fmt::format("{:.4g} TFLOP", flops / 1e12) : fmt::format("{:.4g} PFLOP", flops / 1e15);
 }
 
 std::string count_text(int64_t count, const char* noun) {

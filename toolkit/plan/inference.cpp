@@ -1,5 +1,6 @@
 #include "toolkit/plan/inference.h"
 
+#include <c10/util/Exception.h>
 #include <dtk/planner/explain.h>
 
 #include <algorithm>
@@ -50,8 +51,15 @@ std::string why_no_checkpoint(const LoadedConfig& loaded, c10::Device device,
       peak_with(recomputing(loaded)), peak_with(nullptr));
 }
 
-bool asked_for_here(const LoadedConfig& loaded, const std::string& key) {
-  return written_by_set(loaded, key) || !has_end(loaded.config.train);
+// The key by which somebody asks for the policy in this very job; "": nobody does. What a configuration says
+// for its training is another matter.
+std::string asked_here(const LoadedConfig& loaded, const policies::PolicyKind& kind) {
+  const std::string table = "policies." + kind.name() + ".", enabled = table + "enabled";
+  for (const auto& [key, origin] : loaded.origins) {
+    if (key.starts_with(table) && origin.source == Origin::Source::set) return key;
+  }
+  const bool is_on = kind.enabled(loaded.config.policies) == Enabled::on;
+  return is_on && !has_end(loaded.config.train) ? enabled : "";
 }
 
 std::string count_key(const Plan& plan) {
@@ -112,15 +120,15 @@ std::vector<std::string> policies_without_use(const LoadedConfig& loaded, c10::D
   for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
     if (kind->acts_without_gradient()) continue;
     const Enabled enabled = kind->enabled(loaded.config.policies);
-    const std::string key = "policies." + kind->name() + ".enabled";
     if (enabled == Enabled::off) continue;
-    const bool refused = enabled == Enabled::on && asked_for_here(loaded, key);
-    std::string why = kind->name() == "checkpoint" && (refused || enabled == Enabled::on)
-                          ? why_no_checkpoint(loaded, device, options)
-                          : "nothing is trained here, so that it has nothing to do";
-    if (refused)
-      throw ConfigError(location_of(loaded, key) + key +
-                        " = true has no effect on a job that only infers: " + why + "; remove it");
+    const std::string key = asked_here(loaded, *kind);
+    const std::string why = kind->name() == "checkpoint" && (!key.empty() || enabled == Enabled::on)
+                                ? why_no_checkpoint(loaded, device, options)
+                                : "nothing is trained here, so that it has nothing to do";
+    if (!key.empty())
+      throw ConfigError(location_of(loaded, key) + setting_of(loaded.config, key) +
+                        " has no effect on a job that only infers: " + why + "; remove it");
+    if (enabled == Enabled::by_default) continue;
     lines.push_back(kind->name() + ": " + why);
   }
   return lines;
@@ -129,14 +137,17 @@ std::vector<std::string> policies_without_use(const LoadedConfig& loaded, c10::D
 std::vector<InferenceRow> inference_table(const LoadedConfig& loaded, c10::Device device,
                                           const planner::SimulationOptions& options) {
   std::vector<InferenceRow> rows;
-  const auto add = [&](const std::string& name, const policies::PolicyOptions& changed) {
+  const auto add = [&](const std::string& name, const policies::PolicyOptions& changed,
+                       const std::string& results = "") {
     LoadedConfig one = loaded;
     one.config.policies = changed;
-    InferenceRow row{name, {}, {}};
+    InferenceRow row{name, {}, results, {}};
     try {
       row.plan = make_plan(std::move(one), device, options);
     } catch (const ConfigError& error) {
       row.problem = first_line(error.what());
+    } catch (const c10::Error& error) {  // more bytes than addresses
+      row.problem = first_line(error.what_without_backtrace());
     }
     rows.push_back(std::move(row));
   };
@@ -144,7 +155,8 @@ std::vector<InferenceRow> inference_table(const LoadedConfig& loaded, c10::Devic
   add("all, as configured", all);
   policies::PolicyOptions none = all;
   for (const policies::PolicyKind* const kind : policies::inference_kinds()) {
-    for (const policies::OtherSetting& part : kind->parts_left_out(all)) add(part.other, part.options);
+    for (const policies::OtherSetting& part : kind->parts_left_out(all))
+      add(part.other, part.options, part.results);
     if (!kind->is_on(all, device)) continue;
     kind->switch_to(none, device, false);
     policies::PolicyOptions without = all;
@@ -163,7 +175,7 @@ std::string inference_table_text(const std::string& name, const std::vector<Infe
   }
   const ByteUnit unit = unit_for(most);
   std::vector<std::vector<std::string>> cells{
-      {"", std::string("peak, ") + unit.name, "phase", "host", "saved"}};
+      {"", std::string("peak, ") + unit.name, "phase", "host", "saved", "results"}};
   if (budget) cells[0].emplace_back("fits");
   std::string problems;
   for (const InferenceRow& row : rows) {
@@ -176,7 +188,7 @@ std::string inference_table_text(const std::string& name, const std::vector<Infe
     for (const policies::PhasePeak& phase : row.plan.memory.phases)
       saved = std::max(saved, phase.peak.of(policies::Category::saved));
     cells.push_back({row.name, in_unit(peak.peak.bytes, unit), peak.name,
-                     in_unit(row.plan.memory.host.peak.bytes, unit), in_unit(saved, unit)});
+                     in_unit(row.plan.memory.host.peak.bytes, unit), in_unit(saved, unit), row.results});
     if (budget) cells.back().emplace_back(row.plan.need_in(Capacity::allocator).fits(budget) ? "yes" : "no");
   }
   const Plan& plan = rows.front().plan;
@@ -191,6 +203,7 @@ std::string inference_table_json(const std::vector<InferenceRow>& rows) {
     if (row.problem.empty()) {
       OrderedJson one = OrderedJson::parse(plan_json(row.plan));
       one["row"] = row.name;
+      one["results"] = row.results;
       array.push_back(std::move(one));
     } else {
       array.push_back({{"row", row.name}, {"problem", row.problem}});
@@ -288,7 +301,8 @@ std::string inference_claims_text(const std::string& name, const LoadedConfig& l
                                  device.str(), *loaded.inferred, family.inferred());
   for (const Claim& claim : family.inference_claims(loaded.config)) {
     text += "\n" + wrapped("\"" + claim.words + "\" (" + claim.source + ")", 0) + "\n";
-    text += entry("  planned", 11, why_no_checkpoint(loaded, device, options));
+    text += claim.policy == "checkpoint" ? entry("  planned", 11, why_no_checkpoint(loaded, device, options))
+                                         : entry("  seen", 11, claim.seen);
   }
   const Plan plan = make_plan(loaded, device, options);
   for (const CountedClaim& claim : family.counted_claims(loaded.config)) {
@@ -317,8 +331,8 @@ static std::string leads_text(const CountTable& table, const std::string& phase)
 std::string count_table_text(const std::string& name, const CountTable& table) {
   const Plan& last = table.plans.back();
   const std::string counted = count_key(last), each = counted.substr(0, counted.size() - 1);
-  std::string text =
-      fmt::format("{} on {}: {}\n", name, last.memory.device.str(), facts_of(last.loaded.config).sizes);
+  std::string text = fmt::format("{} on {}\n", name, last.memory.device.str()) +
+                     wrapped(facts_of(last.loaded.config).sizes, 0) + "\n";
   for (const policies::PolicyReport& report : last.policies) text += entry(report.policy, 11, report.reason);
   std::vector<std::vector<std::string>> cells{{"phase", counted, "bytes at 0 " + counted, "a " + each}};
   for (const PhasePieces& phase : table.phases) {
@@ -346,7 +360,9 @@ std::string count_table_text(const std::string& name, const CountTable& table) {
                     in_unit(plan.bytes_in(Capacity::device), unit),
                     in_unit(plan.memory.host.peak.bytes, unit)});
     for (const CountedClaim& claim : claims)
-      rows.back().push_back(in_unit(static_cast<int64_t>(claim.bytes(count)), unit));
+      rows.back().push_back(claim.most > 0 && count > claim.most
+                                ? "-"
+                                : in_unit(static_cast<int64_t>(claim.bytes(count)), unit));
   }
   text += "\n" + aligned(rows);
   for (const CountedClaim& claim : claims) text += wrapped(claim.name + ": " + claim.source, 0) + "\n";

@@ -17,9 +17,9 @@ PlannedRun plan_inference(const LoadedConfig& loaded, c10::Device device,
                           const planner::SimulationOptions& options = {},
                           const ModelFamily::PutIn& put_in = nullptr);
 
-/// Lines for policies that training has and that this job has no use for, such as checkpointing, whose peak
-/// with it is planned beside. Throws ConfigError for a family that infers nothing, and for such a policy that
-/// was asked for: by --set, or in a configuration that trains nothing.
+/// Lines for policies that a configuration asks for, for its training, and that this job has no use for, such
+/// as checkpointing, whose peak with it is planned beside. Throws ConfigError for such a policy that is asked
+/// for here: by a key of it with --set, or in a configuration that trains nothing.
 std::vector<std::string> policies_without_use(const LoadedConfig& loaded, c10::Device device,
                                               const planner::SimulationOptions& options = {});
 
@@ -27,6 +27,7 @@ std::vector<std::string> policies_without_use(const LoadedConfig& loaded, c10::D
 struct InferenceRow {
   std::string name;  // "all", "frame_chunk = 0", "none"
   Plan plan;
+  std::string results = {};  // PolicyKind's word on how far they are from those with all; "": none
   std::string problem = {};  // why it cannot be; then there is no plan
 };
 std::vector<InferenceRow> inference_table(const LoadedConfig& loaded, c10::Device device,

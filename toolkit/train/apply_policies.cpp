@@ -12,6 +12,8 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
   own.keep = seam.keep;
   own.attention = seam.attention;
   own.rows = seam.rows;
+  own.divides_tokens = seam.divides_tokens;
+  own.taps = static_cast<policies::Taps>(seam.taps);
   own.policies = seam.policies;
   policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths, training}, own);
   seam.run = std::move(own.run);

@@ -67,9 +67,10 @@ struct SizedJob {
 };
 /// What somebody published of a policy, for models of a family.
 struct Claim {
-  std::string policy;  // its name
+  std::string policy;  // its name; "": no policy's
   std::string words;
   std::string source;
+  std::string seen = {};                      // what was found of it, where no plan of a job says that
   std::optional<double> lowers_peak_by = {};  // 0.5: to half of the peak without it
   std::optional<double> slower_by = {};       // 0.2: a step takes a fifth longer
   // It is said to fit, or not to fit without the policy, a device of so many bytes, with micro-batches of so
@@ -82,6 +83,7 @@ struct CountedClaim {
   std::string name;           // of a column: "published"
   std::string source;         // where, of what, and how it was found
   double at_0 = 0, each = 0;  // bytes
+  int64_t most = 0;           // the largest count that it is said of; 0: any
   double bytes(int64_t count) const { return at_0 + each * static_cast<double>(count); }
 };
 /// What is known of modules' cost a token beside what is planned: a law of the bytes that they keep.

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
+#include <limits>
 #include <utility>
 
 namespace dtk::planner {
@@ -38,9 +39,13 @@ Flops FlopMeter::current() const {
 
 void FlopMeter::repeat_since(const Flops& before, int64_t times) {
   const std::lock_guard lock(mutex_);
-  for (int64_t Flops::*const pass :
-       {&Flops::forward, &Flops::backward, &Flops::recomputed, &Flops::attention_again, &Flops::without_grad})
-    current_.*pass += (current_.*pass - before.*pass) * times;
+  for (int64_t Flops::*const pass : {&Flops::forward, &Flops::backward, &Flops::recomputed,
+                                     &Flops::attention_again, &Flops::without_grad}) {
+    int64_t more = 0;
+    const bool fits = !__builtin_mul_overflow(current_.*pass - before.*pass, times, &more) &&
+                      !__builtin_add_overflow(current_.*pass, more, &more);
+    current_.*pass = fits ? more : std::numeric_limits<int64_t>::max();  // more than anybody computes
+  }
 }
 
 std::vector<Flops> FlopMeter::steps() const {
@@ -68,7 +73,7 @@ void FlopMeter::add(const OperatorFlops& flops) {
   if (recomputed && flops.asked > 0) current_recomputed_[path] += flops.asked;
   int64_t& pass = in_backward ? (graph ? current_.recomputed : current_.backward)
                               : (graph ? current_.forward : current_.without_grad);
-  pass += flops.asked;
+  if (__builtin_add_overflow(pass, flops.asked, &pass)) pass = std::numeric_limits<int64_t>::max();
 }
 
 CountedOperatorScope::CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments)

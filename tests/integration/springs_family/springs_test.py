@@ -278,7 +278,7 @@ class Springs(unittest.TestCase):
 
     def test_its_arguments_are_its_own(self):
         text = self.run_program("dit-sample", "--help")
-        self.assertIn(", --starts FILE\n", text)
+        self.assertIn(", --starts FILE, --images DIR\n", text)
         self.assertIn("\n  --spread S ", text)
         sample = ["--checkpoint", "whole", "--out", "o.npy"]
         one_of = ("give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "

@@ -118,6 +118,14 @@ TEST_CASE(
   CHECK(peak_of(with(of_tokens(kChunk)), true) == narrow(kTokens) + inner(kChunk) + narrow(kChunk));
 }
 
+TEST_CASE("rows that lie on each other in memory are not written over") {
+  const at::NoGradGuard no_grad;
+  const ModuleFn fn = [](Tensors&& in) { return list(in[0] + 1); };
+  const at::Tensor found =
+      with(of_tokens(1)).rows("mlp", fn, list(at::zeros({1, 1, 3}).expand({1, 4, 3})), {.dim = 1}).front();
+  CHECK(found.equal(at::ones({1, 4, 3})));
+}
+
 TEST_CASE("queries attend to all keys a few at a time, but where they see different ones") {
   InferenceOptions options;
   options.query_chunk = 3;

@@ -358,9 +358,10 @@ class VggtCase : public Draws {
       if (chance(2)) set(key, one_of<int64_t>({0, 1, 2, 3, 17}));
     }
     set("policies.inference.taps", one_of({"projected", "tapped", "all"}));
-    if (chance(3)) set("policies.inference.narrow_weights", false);
+    const bool narrow = !chance(3);
+    if (!narrow) set("policies.inference.narrow_weights", false);
     if (chance(5)) set("policies.inference.gradients", true);
-    if (chance(3)) set("vggt.infer.narrow_heads", true);
+    if (narrow && chance(3)) set("vggt.infer.narrow_heads", true);
   }
 
   void training() {

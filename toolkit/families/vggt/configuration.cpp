@@ -45,6 +45,14 @@ void Configuration::check_model(const RuleCheck& rules) const {
     if (side % patch != 0)
       rules.fail(key, setting(key, side) + " must be divisible by " + setting("vggt.patch", patch));
   }
+  const policies::InferenceOptions& inference = rules.config().policies.inference;
+  if (options.infer.narrow_heads &&
+      (inference.enabled == policies::Enabled::off || !inference.narrow_weights)) {
+    rules.fail(
+        "vggt.infer.narrow_heads",
+        "vggt.infer.narrow_heads = true has no use without policies.inference.narrow_weights, which holds "
+        "weights narrow; remove it, or switch that on");
+  }
   if (!has_end(rules.config().train)) return;
   if (options.model.points) {
     rules.fail(

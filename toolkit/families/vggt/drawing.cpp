@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "toolkit/config/locations.h"
+#include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
@@ -23,19 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr char kRandom[] = "the weights are random: nothing here is of the scene";
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 void choose_heads(models::VggtOptions& model, const std::string& list) {
   model.camera = model.depths = model.points = false;
-  for (const std::string& part : parts_of(list)) {
+  for (const std::string& part : split(list, ',')) {
     bool* const head = part == "camera"   ? &model.camera
                        : part == "depth"  ? &model.depths
                        : part == "points" ? &model.points
@@ -64,6 +55,7 @@ class SceneDrawing final : public Drawing {
  public:
   SceneDrawing(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source), out_(arguments.out), confidence_(arguments.given<double>("confidence")) {
+    check_policies();
     check_out(files);
     models::VggtOptions& model = options_of(source_.config).model;
     if (const auto heads = arguments.given<std::string>("heads")) choose_heads(model, *heads);
@@ -82,6 +74,8 @@ class SceneDrawing final : public Drawing {
   std::vector<std::string> notes() const override {
     std::vector<std::string> lines;
     if (source_.random) lines.emplace_back(kRandom);
+    for (const std::string& policy : asked_for_training())
+      lines.push_back("policies." + policy + ".enabled = true is for training; nothing is trained here");
     lines.push_back(pictures_->description());
     const auto& tensors = source_.weights.tensors;
     const auto tracks = std::count_if(tensors.begin(), tensors.end(),
@@ -102,7 +96,12 @@ class SceneDrawing final : public Drawing {
                                        {"depth_confidence", found.depth_confidence},
                                        {"points", found.points},
                                        {"points_confidence", found.points_confidence}}) {
-      if (tensor.defined()) all.push_back({name, tensor});
+      if (!tensor.defined()) continue;
+      if (!is_finite(tensor))
+        throw Error(ExitCode::failure,
+                    std::string("the model's ") + name +
+                        " are not finite, so that nothing was written; are these its weights?");
+      all.push_back({name, tensor});
     }
     return all;
   } catch (const policies::PolicyError& error) {
@@ -130,9 +129,38 @@ class SceneDrawing final : public Drawing {
 
  private:
   fs::path place(const std::string& name) const { return out_ / ((source_.random ? "random_" : "") + name); }
+  // Of pictures that differ in their endings alone with these.
+  std::string preview_name(int64_t index) const {
+    const auto stem = [&](int64_t i) { return fs::path(pictures_->name(i)).stem().string(); };
+    for (int64_t i = 0; i < pictures_->size(); ++i) {
+      if (i != index && stem(i) == stem(index)) return pictures_->name(index) + ".png";
+    }
+    return stem(index) + ".png";
+  }
+
   bool has_points() const {
     const models::VggtOptions& model = options_of(source_.config).model;
     return model.points || (model.camera && model.depths);
+  }
+
+  std::vector<std::string> asked_for_training() const {
+    std::vector<std::string> names;
+    for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
+      if (!kind->acts_without_gradient() && kind->enabled(source_.config.policies) == policies::Enabled::on)
+        names.push_back(kind->name());
+    }
+    return names;
+  }
+  // In a configuration that trains nothing.
+  void check_policies() const {
+    const std::vector<std::string> names = asked_for_training();
+    if (names.empty() || has_end(source_.config.train)) return;
+    const std::string key = "policies." + names.front() + ".enabled";
+    const auto place = source_.locations.find(key);
+    throw ConfigError(
+        (place == source_.locations.end() ? "" : place->second + ": ") + key +
+        " = true has no effect where nothing is trained: no backward pass, so that 0 bytes are kept for "
+        "one; remove it");
   }
 
   void check_out(FileSystem& files) const {
@@ -163,11 +191,12 @@ class SceneDrawing final : public Drawing {
     std::string scales;
     for (int64_t i = 0; i < depths.size(0); ++i) {
       const auto [png, scale] = preview(depths.select(0, i));
-      const std::string name = fs::path(pictures_->name(i)).stem().string() + ".png";
+      const std::string name = (source_.random ? "random_" : "") + preview_name(i);
       write_file_atomically(files, place("depth") / name, png);
       scales += fmt::format("{} {}: {}", scales.empty() ? "{" : ",\n", nlohmann::json(name).dump(), scale);
     }
-    write_file_atomically(files, place("depth") / "scales.json", scales + "}\n");
+    write_file_atomically(files, place("depth") / (source_.random ? "random_scales.json" : "scales.json"),
+                          scales + "}\n");
   }
 
   // Binary PLY. `values`: points (S, H, W, 3), or depths (S, H, W) behind `cameras`.
@@ -231,7 +260,7 @@ SampleUsage pictures_usage() {
           .none_of_others = ", of which cameras and depths are inferred",
           .out = "FOLDER",
           .example_out = "scene",
-          .help = "  --images DIR          VGGT's pictures;  --heads camera,depth,points  --as-is\n"};
+          .help = "  --images DIR          VGGT's pictures;  --heads LIST  --as-is  --confidence C\n"};
 }
 
 std::unique_ptr<Drawing> draw_scene(FileSystem& files, const SampleSource& source,

@@ -25,8 +25,9 @@ class Family final : public Configuration {
     return std::make_unique<TrainableVggt>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded, const DataIdentity*, const OpeningProgress&) const override {
-    return open_scenes(loaded);
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                    const OpeningProgress&) const override {
+    return open_scenes(loaded, before);
   }
   RunData planned_data(const RunConfig& config, int64_t samples) const override {
     return planned_scenes(config, samples);

@@ -40,6 +40,17 @@ policies::PolicyOptions without_casts(policies::PolicyOptions options) {
   return options;
 }
 
+// Autocast has nothing to do where weights are held so.
+void say_types(std::vector<policies::PolicyReport>& reports, const models::VggtTypes& types) {
+  const auto precision = std::find_if(reports.begin(), reports.end(), [](const policies::PolicyReport& one) {
+    return one.policy == "precision";
+  });
+  const auto name = [](at::ScalarType type) { return type == at::kBFloat16 ? "bf16" : "fp32"; };
+  *precision = {
+      "precision", types.aggregator != at::kFloat,
+      fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator), name(types.heads))};
+}
+
 // A plan says what such a job would take; nobody runs one.
 void refuse_stored_attention(const RunConfig& config, const models::VggtSize& size) {
   if (config.policies.attention.enabled != Enabled::off || policies::simulating()) return;
@@ -51,6 +62,17 @@ void refuse_stored_attention(const RunConfig& config, const models::VggtSize& si
           " = false: every global block would store {} bytes of attention weights, 4 for each head and "
           "pair of {} tokens; remove it",
           4 * *model.heads * tokens * tokens, tokens));
+}
+
+// Autocast, which reads that list, has nothing to do then.
+void refuse_fp32_list(const policies::PolicyOptions& options) {
+  if (!are_narrow(options) || options.precision.enabled == Enabled::off || options.precision.fp32.empty())
+    return;
+  throw policies::PolicyError("policies.precision.fp32",
+                              " names modules for autocast, and weights that are held narrow leave it "
+                              "nothing to do; heads are in fp32 "
+                              "unless vggt.infer.narrow_heads says otherwise: remove it, or set "
+                              "policies.inference.narrow_weights = false");
 }
 
 // Rows `first` and on of `all`, which is made for the first of them.
@@ -79,6 +101,7 @@ models::VggtTypes types_of(const RunConfig& config, c10::Device device) {
 
 Inferred infer(const RunConfig& config, c10::Device device, const Weights* weights, const Scene& scene,
                const KeepGoing& keep_going, const ModelFamily::PutIn& put_in) try {
+  refuse_fp32_list(config.policies);
   const policies::SavedTensorEngineGuard engine;
   const PhaseScope between("write");  // the others
   std::optional<TrainableVggt> model;
@@ -135,6 +158,7 @@ Inferred infer(const RunConfig& config, c10::Device device, const Weights* weigh
     });
   }
   found.policies = set.reports();
+  if (are_narrow(config.policies)) say_types(found.policies, types_of(config, device));
   policies::step_done();
   return found;
 } catch (const Stopped&) {

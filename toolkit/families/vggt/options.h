@@ -46,7 +46,9 @@ struct LossOptions {
 
 /// [vggt.infer]
 struct InferOptions {
-  bool narrow_heads = false;  // heads compute in the aggregator's type; else in fp32, as the original's do
+  // With policies.inference.narrow_weights: heads, too, are held in the aggregator's type; else in fp32, as
+  // the original's are.
+  bool narrow_heads = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -101,18 +101,24 @@ Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_
                       "size: leave it out",
                       shown(file), size.width, size.height, width_, height_));
     width_ = as_is ? size.width : side;
-    heights.push_back(height_of(size));
+    constexpr int64_t kTallest = 16;  // times as high as wide, of which a part alone is looked at
+    if (!as_is && full_height(size) > kTallest * side)
+      throw DataError(
+          fmt::format("{}: {} x {} pixels are more than {} times as high as wide, of which most would "
+                      "be cut off; crop it",
+                      shown(file), size.width, size.height, kTallest));
+    heights.push_back(as_is ? size.height : std::min(full_height(size), side));
     height_ = std::max(height_, heights.back());
   }
   lower_ = std::count_if(heights.begin(), heights.end(), [&](int64_t height) { return height < height_; });
 }
 
-int64_t Pictures::height_of(const ImageSize& size) const {
-  if (as_is_) return size.height;
+// The nearest whole number of patches to the proportional height; ties go to the even one, as Python's
+// round().
+int64_t Pictures::full_height(const ImageSize& size) const {
   const double height =
       static_cast<double>(size.height) * static_cast<double>(side_) / static_cast<double>(size.width);
-  const int64_t patches = std::max<int64_t>(1, std::lround(height / static_cast<double>(patch_)));
-  return std::min(patches * patch_, side_);
+  return patch_ * std::max<int64_t>(1, std::llrint(height / static_cast<double>(patch_)));
 }
 
 std::string Pictures::description() const {
@@ -122,14 +128,17 @@ std::string Pictures::description() const {
 }
 
 Image Pictures::read(int64_t index) const {
-  Image image = read_picture(files_.at(static_cast<size_t>(index)));
-  if (as_is_) return image;
-  const double height =
-      static_cast<double>(image.height) * static_cast<double>(width_) / static_cast<double>(image.width);
-  const int64_t patches = std::max<int64_t>(1, std::lround(height / static_cast<double>(patch_)));
-  image = resize_bicubic(image, patches * patch_, width_);
-  if (image.height > side_) image = cropped(image, (image.height - side_) / 2, side_);
-  return image.height < height_ ? on_white(image, height_) : image;
+  const fs::path& file = files_.at(static_cast<size_t>(index));
+  Image image = read_picture(file);
+  if (!as_is_) {
+    image = resize_bicubic(image, full_height({3, image.height, image.width}), width_);
+    if (image.height > side_) image = cropped(image, (image.height - side_) / 2, side_);
+    if (image.height < height_) image = on_white(image, height_);
+  }
+  if (image.height != height_ || image.width != width_)
+    throw DataError(shown(file) +
+                    ": has another size than when the folder was looked at; leave it alone meanwhile");
+  return image;
 }
 
 at::Tensor Pictures::read(int64_t first, int64_t count) const {

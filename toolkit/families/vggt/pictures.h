@@ -32,7 +32,7 @@ class Pictures {
   at::Tensor read(int64_t first, int64_t count) const;
 
  private:
-  int64_t height_of(const ImageSize& size) const;  // once it is as wide as wanted
+  int64_t full_height(const ImageSize& size) const;  // once it is as wide as wanted
   const std::filesystem::path folder_;
   const int64_t patch_, side_;
   const bool as_is_;

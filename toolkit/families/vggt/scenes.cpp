@@ -125,6 +125,16 @@ class SceneSource final : public DataSource {
     return fmt::format("{} scenes, {} frames of {} x {} of each at a time ({})", size(), data_.frames,
                        data_.width, data_.height, data_.scenes);
   }
+  DataIdentity identity() const override {
+    ClassDigest digest;
+    for (int64_t i = 0; i < size(); ++i) {
+      const OneScene& scene = scenes_[static_cast<size_t>(i)];
+      int64_t bytes = 0;
+      for (const fs::path& frame : scene.frames) bytes += data_file(frame).bytes;
+      digest.add(scene.name, i, bytes);
+    }
+    return {{}, {digest.finish(0, "scenes")}};
+  }
   std::string sample_name(int64_t index) const override {
     return scenes_.at(static_cast<size_t>(index)).name;
   }
@@ -146,6 +156,9 @@ class SceneSource final : public DataSource {
       const Pose pose = pose_of(camera, static_cast<double>(data_.height), static_cast<double>(data_.width));
       float* const into = batch.tensors[kPoses].select(0, row).select(0, i).mutable_data_ptr<float>();
       std::transform(pose.begin(), pose.end(), into, [](double value) { return static_cast<float>(value); });
+      if (!std::all_of(into, into + pose.size(), [](float value) { return std::isfinite(value); }))
+        refuse(scene.name + "/cameras.json",
+               "cameras are farther apart than numbers reach, for depths as in depth.npy");
       float* const depths = batch.tensors[kDepths].select(0, row).select(0, i).mutable_data_ptr<float>();
       std::transform(depths_of(frame), depths_of(frame) + pixels, depths,
                      [&](float depth) { return static_cast<float>(depth / scale); });
@@ -215,9 +228,10 @@ class PlannedScenes final : public DataSource {
   const int64_t samples_;
 };
 
-RunData split_of(std::shared_ptr<const DataSource> all, const RunConfig& config) {
+RunData split_of(std::shared_ptr<const DataSource> all, const RunConfig& config,
+                 const DataIdentity* before = nullptr) {
   RunData data;
-  data.split = hold_out(all, config.data.validation, stream_seed(config.train.seed, "validation"));
+  data.split = hold_out(all, config.data.validation, stream_seed(config.train.seed, "validation"), before);
   data.all = std::move(all);
   return data;
 }
@@ -266,10 +280,10 @@ std::string cameras_json(const std::vector<Camera>& cameras, const std::vector<s
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-RunData open_scenes(const LoadedConfig& loaded) {
+RunData open_scenes(const LoadedConfig& loaded, const DataIdentity* before) {
   if (options_of(loaded.config).data.scenes.empty())
     throw ConfigError("vggt.data.scenes is not set; name a folder of scenes to train on");
-  return split_of(std::make_shared<const SceneSource>(loaded.config), loaded.config);
+  return split_of(std::make_shared<const SceneSource>(loaded.config), loaded.config, before);
 }
 
 RunData planned_scenes(const RunConfig& config, int64_t samples) {

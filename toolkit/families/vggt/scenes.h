@@ -28,9 +28,9 @@ std::vector<Camera> parse_cameras(std::string_view text, const std::string& name
 std::string cameras_json(const std::vector<Camera>& cameras, const std::vector<std::string>& files,
                          const std::string& note);
 
-/// All scenes of vggt.data.scenes, looked at; frames are read when they are asked for, depths then too.
-/// Throws DataError naming the file.
-RunData open_scenes(const LoadedConfig& loaded);
+/// All scenes of vggt.data.scenes, looked at; frames are read when they are asked for, depths stay in memory.
+/// `before`: as ModelFamily::open_data() takes it. Throws DataError naming the file.
+RunData open_scenes(const LoadedConfig& loaded, const DataIdentity* before = nullptr);
 /// What stands for them in a plan.
 RunData planned_scenes(const RunConfig& config, int64_t samples);
 

@@ -40,6 +40,8 @@ struct StepsOption {
 struct OtherSetting {
   PolicyOptions options;   // with it
   std::string now, other;  // "segment = 4", "segment = 1"
+  std::string results =
+      {};  // how far they are from those with `now`, of a pass without gradient: "same bits"
 };
 
 class PolicyKind {

@@ -129,7 +129,7 @@ TEST_CASE("cameras, depths and points are those of a pass without policies") {
   }
 }
 
-TEST_CASE("in bf16 chunks bring no result further from double precision than all rows at once are") {
+TEST_CASE("in bf16 chunks bring no result further from fp32 than all rows at once are") {
   const vggt::Scene scene = scene_of(5);
   const auto inferred = [&](const std::vector<std::string>& overrides) {
     return vggt::infer(job(5, overrides).config, kCpu, nullptr, scene);
@@ -147,12 +147,17 @@ TEST_CASE("in bf16 chunks bring no result further from double precision than all
 TEST_CASE("each part of the policy lowers the peak of its phase, or holds what the law says") {
   constexpr int64_t kFrames = 40, kC = 64, kFloat = 4;
   const std::vector<std::string> all = with(kChunks, {"policies.inference.narrow_weights=true"});
-  const int64_t lowest = peak_of(kFrames, all);
-  for (const char* const left_out : {"policies.inference.token_chunk=0", "policies.inference.frame_chunk=0",
-                                     "policies.inference.head_chunk=0", "policies.inference.taps=tapped",
-                                     "policies.inference.taps=all", "policies.inference.gradients=true"}) {
-    CAPTURE(left_out);
-    CHECK(peak_of(kFrames, with(all, {left_out})) >= lowest);
+  const auto phase_of = [&](const char* phase, const std::string& left_out) {
+    const Plan plan = make_plan(
+        job(kFrames, left_out.empty() ? all : with(all, {"policies.inference." + left_out})), kCuda);
+    return policies::phase_named(plan.memory.phases, phase)->peak.bytes;
+  };
+  for (const auto& [phase, left_out] :
+       {std::pair("encode", "frame_chunk=0"), {"aggregate", "frame_chunk=0"}, {"aggregate", "token_chunk=0"},
+        {"depth", "head_chunk=0"}, {"camera", "taps=tapped"}, {"camera", "taps=all"},
+        {"encode", "gradients=true"}}) {
+    CAPTURE(phase, left_out);
+    CHECK(phase_of(phase, left_out) > phase_of(phase, ""));
   }
   // Each of the six entries is 2C numbers a token, and so are two that no head reads.
   const auto camera_phase = [&](const char* taps) {
@@ -179,13 +184,25 @@ TEST_CASE(
         "only infers: no backward pass: 0 bytes are kept, so recomputing frees none; the peak with it is " +
             peak + " bytes, without " + peak + "; remove it");
   CHECK(refused({"policies.ema.enabled=true"}).find("nothing is trained here") != std::string::npos);
+  CHECK(refused({"policies.checkpoint.keep=offload"}).find("keep = \"offload\" has no effect on a job") !=
+        std::string::npos);
+  // Where the aggregator leads, whose form depends on the policies, with and without is equal, too.
+  for (const char* const taps : {"projected", "all"}) {
+    const std::vector<std::string> many =
+        with(kChunks, {std::string("policies.inference.taps=") + taps, "vggt.depths=false"});
+    LoadedConfig loaded = job(300, many);
+    loaded.config.train.steps = 10;
+    loaded.config.policies.checkpoint.enabled = policies::Enabled::on;
+    const std::string bytes = std::to_string(peak_of(300, many));
+    CHECK(policies_without_use(loaded, kCuda).front().ends_with("with it is " + bytes + " bytes, without " + bytes));
+  }
   // What a run asked for its training is a line.
   LoadedConfig trained = job(4, {});
   trained.config.train.steps = 10;
   trained.config.policies.checkpoint.enabled = policies::Enabled::on;
   const std::vector<std::string> lines = policies_without_use(trained, kCuda);
-  REQUIRE(lines.size() == 2);
-  CHECK(lines[1].find("checkpoint: no backward pass: 0 bytes are kept") == 0);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("checkpoint: no backward pass: 0 bytes are kept") == 0);
   trained.config.train.steps.reset();
   CHECK_THROWS_AS(policies_without_use(trained, kCuda), ConfigError);
 }

@@ -283,7 +283,7 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload"), CONFIGURATION, "recomputing frees none"),
             (("--infer", "--frames", "3", "--json", "--explain"), CONFIGURATION, "is a text alone"),
             (("--infer", "--frames", "3", "--set", "policies.precision.enabled=true", "--set", 'policies.precision.fp32=["depth_head"]'),
-             CONFIGURATION, "leaves it nothing to do"),
+             CONFIGURATION, "leave it nothing to do"),
             (("--infer", "--frames", "3", "--set", "policies.inference.narrow_weights=false", "--set", "vggt.infer.narrow_heads=true"),
              CONFIGURATION, "has no use without policies.inference.narrow_weights"),
             ((), CONFIGURATION, "none of train.steps, train.epochs and train.seconds is set"),

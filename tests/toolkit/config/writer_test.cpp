@@ -318,7 +318,6 @@ kind = "scenes"
 [policies.inference]
 enabled = true
 gradients = true
-narrow_weights = false
 taps = "tapped"
 frame_chunk = 1
 token_chunk = 2
@@ -329,7 +328,9 @@ heads = ["tail"]
 }
 
 RunConfig published_vggt() {
-  return read_back("[train]\nmodel = \"vggt\"\n[vggt]\npreset = \"1b\"\n");
+  return read_back(
+      "[train]\nmodel = \"vggt\"\n[vggt]\npreset = \"1b\"\n"
+      "[policies.inference]\nnarrow_weights = false\n");
 }
 
 std::vector<std::string> lines_of(const std::string& text) {

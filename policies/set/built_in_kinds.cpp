@@ -148,6 +148,16 @@ class InferenceKind final : public BuiltIn {
   std::string baseline(const PolicyOptions&) const override {
     return "all results kept, all rows at once, gradients expected";
   }
+  // Of a dense head, whose results are as large as pictures; nearly the same bits, as parts_left_out() says.
+  std::vector<PolicyOptions> tighter(const PolicyOptions& options, c10::Device) const override {
+    std::vector<PolicyOptions> choices;
+    if (enabled(options) == Enabled::off || options.inference.head_chunk) return choices;
+    for (const int64_t samples : {4, 2, 1}) {
+      choices.push_back(options);
+      choices.back().inference.head_chunk = samples;
+    }
+    return choices;
+  }
   std::vector<OtherSetting> parts_left_out(const PolicyOptions& options) const override {
     std::vector<OtherSetting> all;
     if (enabled(options) == Enabled::off) return all;

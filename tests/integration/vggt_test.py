@@ -260,8 +260,12 @@ class Vggt(unittest.TestCase):
         most = self.plan("--infer", "--max-frames", "1GiB")
         count = int(re.match(r"(\d+) frames fit", most)[1])
 
+        # Fewer frames of heads at a time leave room for more, and are said.
+        (key, value), = re.findall(r"\nset +(\S+) = (\d+), with which more fit", most)
+        self.assertEqual(key, "policies.inference.head_chunk")
+
         def whole(frames: int) -> int:
-            report = json.loads(self.plan("--infer", "--frames", str(frames), "--json"))
+            report = json.loads(self.plan("--infer", "--frames", str(frames), "--json", "--set", f"{key}={value}"))
             return report["peak"]["bytes"] + report["plan"]["beside"]["device"]
 
         self.assertLessEqual(whole(count), 2**30)

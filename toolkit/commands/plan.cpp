@@ -204,7 +204,7 @@ void report_inference(const PlanJob& job) {
       throw Error(ExitCode::memory, place + ": not even one of the frames fits: " +
                                         excess_text(found.next->need_in(Capacity::device), bytes));
     }
-    return job.print(asked.json ? plan_json(*found.largest) : largest_count_text(name, found, bytes));
+    return job.print(asked.json ? plan_json(*found.largest) : largest_count_text(name, job.loaded, found, bytes));
   }
   LoadedConfig loaded = job.loaded;
   loaded.inferred = asked.frames.back();

@@ -71,12 +71,6 @@ LoadedConfig with_count(LoadedConfig loaded, int64_t count) {
   return loaded;
 }
 
-const policies::PhasePeak* phase_in(const std::vector<policies::PhasePeak>& phases, const std::string& name) {
-  const auto found =
-      std::find_if(phases.begin(), phases.end(), [&](const auto& phase) { return phase.name == name; });
-  return found == phases.end() ? nullptr : &*found;
-}
-
 // Lines take their neighbours that lie on them; a count alone lies on any through it, and takes none.
 std::vector<LinearPiece> joined(std::vector<LinearPiece> pieces) {
   const auto holds = [](const LinearPiece& line, const LinearPiece& other) {
@@ -258,7 +252,8 @@ CountTable plan_counts(const LoadedConfig& loaded, c10::Device device, const std
   const int64_t most = counts.back();
   for (const policies::PhasePeak& phase : plan_of(most).memory.phases) {
     const auto bytes_of = [&](int64_t count) {
-      const policies::PhasePeak* const found = phase_in(plan_of(count).memory.phases, phase.name);
+      const policies::PhasePeak* const found =
+          policies::phase_named(plan_of(count).memory.phases, phase.name);
       return found == nullptr ? 0 : found->peak.bytes;
     };
     table.phases.push_back({phase.name, linear_pieces(most, bytes_of)});
@@ -392,18 +387,34 @@ std::string count_table_json(const CountTable& table) {
 
 LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                    const planner::SimulationOptions& options) {
-  LargestCount found;
-  largest_within(kMaxCount, bytes, [&](int64_t count) {
-    Plan plan = make_plan(with_count(loaded, count), device, options);
-    ++found.planned;
-    const int64_t taken = plan.bytes_in(Capacity::device);
-    (taken <= bytes ? found.largest : found.next) = std::move(plan);
-    return taken;
-  });
-  return found;
+  std::vector<policies::PolicyOptions> choices{loaded.config.policies};
+  for (const policies::PolicyKind* const kind : policies::inference_kinds()) {
+    for (policies::PolicyOptions& one : kind->tighter(loaded.config.policies, device))
+      choices.push_back(std::move(one));
+  }
+  LargestCount best;
+  int64_t planned = 0;
+  for (const policies::PolicyOptions& choice : choices) {
+    LoadedConfig one = loaded;
+    one.config.policies = choice;
+    LargestCount found;
+    const LargestFit fit = largest_within(kMaxCount, bytes, [&](int64_t count) {
+      Plan plan = make_plan(with_count(one, count), device, options);
+      ++planned;
+      const int64_t taken = plan.bytes_in(Capacity::device);
+      (taken <= bytes ? found.largest : found.next) = std::move(plan);
+      return taken;
+    });
+    const bool is_first = &choice == &choices.front();
+    if (is_first || fit.fitting > (best.largest ? *best.largest->loaded.inferred : 0))
+      best = std::move(found);
+  }
+  best.planned = planned;
+  return best;
 }
 
-std::string largest_count_text(const std::string& name, const LargestCount& found, int64_t bytes) {
+std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,
+                               int64_t bytes) {
   const std::string counted = count_key(*found.largest);
   const auto row = [&](const Plan& plan) {
     return fmt::format("{} {} take {}, with what a device adds {}", *plan.loaded.inferred, counted,
@@ -415,6 +426,8 @@ std::string largest_count_text(const std::string& name, const LargestCount& foun
   text += entry("largest", 11, row(*found.largest));
   text +=
       entry("next", 11, found.next ? row(*found.next) + ", which do not fit" : "none: more are not planned");
+  for (const ConfigDifference& one : differences(asked.config, found.largest->loaded.config))
+    text += entry("set", 11, one.key + " = " + one.b + ", with which more fit");
   text += entry("planned", 11, std::to_string(found.planned) + " counts");
   return text + "\n" + plan_text(name, *found.largest);
 }

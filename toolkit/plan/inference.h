@@ -78,9 +78,12 @@ struct LargestCount {
   std::optional<Plan> largest, next;  // as LargestPlannedBatch
   int64_t planned = 0;
 };
-/// The largest count whose plan stays within `bytes` of a device.
+/// The largest count whose plan stays within `bytes` of a device, as configured or with what
+/// PolicyKind::tighter() of a policy says, where more fit then.
 LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                    const planner::SimulationOptions& options = {});
-std::string largest_count_text(const std::string& name, const LargestCount& found, int64_t bytes);
+/// `asked`: the job before what was set for it.
+std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,
+                               int64_t bytes);
 
 }  // namespace dtk

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
 #include <dtk/policies/inference.h>
 #include <dtk/policies/simulation.h>
 

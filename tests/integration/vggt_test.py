@@ -190,7 +190,7 @@ class Vggt(unittest.TestCase):
         out = ("--out", str(self.out))
         random = ("--config", "tiny.toml", "--weights", "random")
         (self.root / "empty").mkdir(exist_ok=True)
-        self.assertIn("zero frames", self.sample(*random, "--images", "empty", *out, code=DATA))
+        self.assertIn("holds no picture; allowed: *.png", self.sample(*random, "--images", "empty", *out, code=DATA))
         self.assertIn("no such folder", self.sample(*random, "--images", "nowhere", *out, code=DATA))
         self.assertIn("takes sides that 14 divides", self.sample(*random, "--images", "pictures", "--as-is", *out, code=DATA))
         for i, height in enumerate((56, 70)):

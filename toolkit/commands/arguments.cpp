@@ -151,6 +151,8 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
       fail_argument(std::string("--infer and --") + name,
                     "nothing is trained in such a job; give one of them");
   }
+  if (given.has("frames") && given.has("max-frames"))
+    fail_argument("--frames and --max-frames", "each says how many; give one of them");
   if (given.has("frames") == given.has("max-frames"))
     fail_argument("--infer", "of how many frames? Give --frames N, --frames N,M,... or --max-frames SIZE");
   arguments.frames = counts_of(given);

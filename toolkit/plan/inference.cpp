@@ -169,7 +169,7 @@ std::string inference_table_text(const std::string& name, const std::vector<Infe
   }
   const ByteUnit unit = unit_for(most);
   std::vector<std::vector<std::string>> cells{
-      {"", std::string("peak, ") + unit.name, "phase", "host", "saved", "results"}};
+      {"", std::string("peak, ") + unit.name, "phase", "host", "kept for backward", "results"}};
   if (budget) cells[0].emplace_back("fits");
   std::string problems;
   for (const InferenceRow& row : rows) {
@@ -305,7 +305,7 @@ std::string inference_claims_text(const std::string& name, const LoadedConfig& l
     text +=
         "\n" + wrapped(fmt::format("{}: {} ({})", claim.name, readable_bytes(bytes), claim.source), 0) + "\n";
     text += entry("  planned", 11,
-                  exact_bytes(plan.memory.peak().peak.bytes) + ", all heads and weights included");
+                  exact_bytes(plan.memory.peak().peak.bytes) + ", with weights and the heads that are built");
   }
   return text;
 }

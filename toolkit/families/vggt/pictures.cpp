@@ -52,7 +52,8 @@ Image on_white(const Image& image, int64_t height) {
 std::vector<fs::path> picture_files(const fs::path& folder) {
   FileSystem& files = posix_file_system();
   if (!files.exists(folder) || !files.is_folder(folder))
-    throw DataError(shown(folder) + ": no such folder; name one with PNG or JPEG pictures");
+    throw DataError(shown(folder) + (files.exists(folder) ? ": is a file" : ": no such folder") +
+                    "; name a folder of pictures");
   std::vector<fs::path> found;
   std::vector<std::string> names;
   try {
@@ -63,7 +64,8 @@ std::vector<fs::path> picture_files(const fs::path& folder) {
   std::sort(names.begin(), names.end(), natural_less);
   for (const std::string& name : names) {
     if (name.starts_with('.')) continue;
-    if (is_one_of(lower_case(fs::path(name).extension().string()), {".png", ".jpg", ".jpeg"}))
+    if (is_one_of(lower_case(fs::path(name).extension().string()),
+                  {".png", ".jpg", ".jpeg", ".webp", ".bmp"}))
       found.push_back(folder / name);
   }
   return found;
@@ -86,7 +88,7 @@ void write_values(const Image& image, const at::Tensor& into) {
 Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_is)
     : folder_(folder), patch_(patch), side_(side), as_is_(as_is), files_(picture_files(folder)) {
   if (files_.empty())
-    throw DataError(shown(folder) + ": holds no *.png, *.jpg or *.jpeg; zero frames have no cameras");
+    throw DataError(shown(folder) + ": holds no picture; allowed: *.png, *.jpg, *.jpeg, *.webp and *.bmp");
   std::vector<int64_t> heights;
   for (const fs::path& file : files_) {
     const ImageSize size = encoded_image_size(content(file), shown(file), Convert::rgb);

@@ -13,11 +13,11 @@ namespace dtk::vggt {
 /// The pictures of a folder, in natural order of their names, of which headers alone are read at first.
 class Pictures {
  public:
-  /// PNG and JPEG files in `folder` itself. Each is resized to width `side` (bicubic), its height in
-  /// proportion to the nearest multiple of `patch` and cropped to its middle where it is above `side`; where
-  /// heights differ then, lower ones get white above and below. `as_is`: nothing is changed, and all must be
-  /// alike with sides that `patch` divides. Throws DataError for a folder without pictures and for files
-  /// whose headers cannot be read, or that do not fit `as_is`.
+  /// Files in `folder` itself that are called as picture_files() has them. Each is resized to width `side`
+  /// (bicubic), its height in proportion to the nearest multiple of `patch` and cropped to its middle where
+  /// it is above `side`; where heights differ then, lower ones get white above and below. `as_is`: nothing is
+  /// changed, and all must be alike with sides that `patch` divides. Throws DataError for a folder without
+  /// pictures and for files whose headers cannot be read, or that do not fit `as_is`.
   Pictures(const std::filesystem::path& folder, int64_t patch, int64_t side, bool as_is);
 
   int64_t size() const { return std::ssize(files_); }
@@ -40,7 +40,7 @@ class Pictures {
   int64_t height_ = 0, width_ = 0, lower_ = 0;
 };
 
-/// The files of `folder` that are called *.png, *.jpg or *.jpeg, in natural order.
+/// The files of `folder` that are called *.png, *.jpg, *.jpeg, *.webp or *.bmp, in natural order.
 std::vector<std::filesystem::path> picture_files(const std::filesystem::path& folder);
 /// One of them as RGB. Throws DataError naming it.
 Image read_picture(const std::filesystem::path& file);

@@ -282,7 +282,7 @@ class Springs(unittest.TestCase):
         self.assertIn("\n  --spread S ", text)
         sample = ["--checkpoint", "whole", "--out", "o.npy"]
         one_of = ("give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
-                  "--ask QUESTIONS, for LLaVA, and --starts FILE, for springs; ")
+                  "--ask QUESTIONS, for LLaVA, --starts FILE, for springs, and --images DIR, for VGGT; ")
         for more, message in (
             ([], one_of + "none is given"),
             (["--starts", "others", "--classes", "0"], one_of + "several are given"),

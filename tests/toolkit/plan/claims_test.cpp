@@ -157,6 +157,7 @@ TEST_CASE("claims: a policy that computes nothing again costs no FLOPs, whatever
   LoadedConfig loaded;
   loaded.config.train.model = "diffusion_planner";
   loaded.config.train.steps = 2;
+  loaded.config.train.threads = 1;
   loaded.config.data.kind = "frames";
   loaded.config.data.batch = 2;
   const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda);

@@ -82,18 +82,23 @@ Attention by_queries(Attention inner, int64_t chunk) {
       };
 }
 
-bool is_head(const InferenceOptions& options, std::string_view path) {
-  return std::any_of(options.heads.begin(), options.heads.end(),
-                     [&](const std::string& end) { return path.ends_with(end); });
+// What rows are, for a report, and the size that is set for such.
+struct RowKind {
+  const char* name;
+  RowsAtOnce at_once;
+};
+
+RowKind kind_of(const InferenceOptions& options, std::string_view path, const RowsOf& rows) {
+  if (rows.dim > 0) return {"tokens", options.token_chunk};
+  const bool is_head = std::any_of(options.heads.begin(), options.heads.end(),
+                                   [&](const std::string& end) { return path.ends_with(end); });
+  return is_head ? RowKind{"samples of heads", options.head_chunk} : RowKind{"samples", options.frame_chunk};
 }
 
 }  // namespace
 
 int64_t rows_at_a_time(const InferenceOptions& options, std::string_view path, const RowsOf& rows) {
-  const RowsAtOnce& set = rows.dim > 0             ? options.token_chunk
-                          : is_head(options, path) ? options.head_chunk
-                                                   : options.frame_chunk;
-  if (set) return *set;
+  if (const RowsAtOnce set = kind_of(options, path, rows).at_once) return *set;
   const int64_t least = rows.dim > 0 ? 2 * kChosenRows : kChosenRows;
   return rows.each == 0 ? 0 : (least + rows.each - 1) / rows.each;
 }
@@ -119,9 +124,7 @@ void InferencePolicy::put_in(Seam& seam) {
     const int64_t chunk = rows_at_a_time(options, path, rows);
     if (at::GradMode::is_enabled() || chunk == 0 || inputs.front().size(rows.dim) <= chunk)
       return fn(std::move(inputs));
-    int64_t& at_once = findings->at_once[rows.dim > 0             ? "tokens"
-                                         : is_head(options, path) ? "samples of heads"
-                                                                  : "samples"];
+    int64_t& at_once = findings->at_once[kind_of(options, path, rows).name];
     at_once = std::max(at_once, chunk);
     return by_chunks(fn, std::move(inputs), rows.dim, chunk);
   };

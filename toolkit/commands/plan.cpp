@@ -184,6 +184,12 @@ void report_plan(const PlanJob& job) {
   check_budget(job, plan);
 }
 
+// `size` is none of a card.
+int64_t bytes_of_size(const std::string& size, c10::Device device, const std::string& place) {
+  const auto percent = parse_percent(size);
+  return percent ? part_of_device(*percent, device, place) : *parse_bytes(size);
+}
+
 // A job that only infers.
 void report_inference(const PlanJob& job) {
   const PlanArguments& asked = job.arguments;
@@ -192,10 +198,8 @@ void report_inference(const PlanJob& job) {
     throw ConfigError("--infer: models of train.model = \"" + job.loaded.config.train.model +
                       "\" are planned with their training, of which sampling is a phase; leave it out");
   if (!asked.max_frames.empty()) {
-    const auto percent = parse_percent(asked.max_frames);
     const std::string place = "--max-frames " + asked.max_frames;
-    const int64_t bytes =
-        percent ? part_of_device(*percent, job.device, place) : *parse_bytes(asked.max_frames);
+    const int64_t bytes = bytes_of_size(asked.max_frames, job.device, place);
     LoadedConfig one = job.loaded;
     one.inferred = 1;
     policies_without_use(one, job.device, job.options);
@@ -204,7 +208,8 @@ void report_inference(const PlanJob& job) {
       throw Error(ExitCode::memory, place + ": not even one of the frames fits: " +
                                         excess_text(found.next->need_in(Capacity::device), bytes));
     }
-    return job.print(asked.json ? plan_json(*found.largest) : largest_count_text(name, job.loaded, found, bytes));
+    return job.print(asked.json ? plan_json(*found.largest)
+                                : largest_count_text(name, job.loaded, found, bytes));
   }
   LoadedConfig loaded = job.loaded;
   loaded.inferred = asked.frames.back();
@@ -262,16 +267,12 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
     return report_claims(job, run.empty() ? std::map<std::string, TimedPairs>() : measured_times(files, run));
   }
   if (arguments.max_batch.empty()) return report_plan(job);
-  const auto percent = parse_percent(arguments.max_batch);
   const Card* const card = find_card(arguments.max_batch);
   const std::string place = "--max-batch " + arguments.max_batch;
   if (card != nullptr && device.is_cpu())
     throw ConfigError(place +
                       ": the memory of a card, and --device cpu plans for the machine's; leave it out");
-  report_largest(job,
-                 percent           ? part_of_device(*percent, device, place)
-                 : card != nullptr ? card->bytes
-                                   : *parse_bytes(arguments.max_batch),
+  report_largest(job, card != nullptr ? card->bytes : bytes_of_size(arguments.max_batch, device, place),
                  card);
 }
 

@@ -130,20 +130,15 @@ void assign(std::vector<std::string>& member, const Entry& entry, const std::str
   member = value_as<std::vector<std::string>>(entry, wanted(member, allowed));
 }
 
-void assign(std::array<double, 4>& member, const Entry& entry, const std::string& allowed) {
-  const auto& list = value_as<std::vector<double>>(entry, wanted(member, allowed));
-  if (list.size() != member.size()) not_allowed(entry, "of another length", wanted(member, allowed));
-  for (const double value : list) check_range(entry, value, allowed);
-  std::copy(list.begin(), list.end(), member.begin());
-}
-
-void assign(std::array<int64_t, 4>& member, const Entry& entry, const std::string& allowed) {
+template <class Number>
+void assign(std::array<Number, 4>& member, const Entry& entry, const std::string& allowed) {
   const auto& list = value_as<std::vector<double>>(entry, wanted(member, allowed));
   if (list.size() != member.size()) not_allowed(entry, "of another length", wanted(member, allowed));
   for (size_t i = 0; i < list.size(); ++i) {
-    if (std::floor(list[i]) != list[i]) not_allowed(entry, "not whole", wanted(member, allowed));
+    if (std::is_integral_v<Number> && std::floor(list[i]) != list[i])
+      not_allowed(entry, "not whole", wanted(member, allowed));
     check_range(entry, list[i], allowed);
-    member.at(i) = static_cast<int64_t>(list[i]);
+    member.at(i) = static_cast<Number>(list[i]);
   }
 }
 
@@ -203,6 +198,13 @@ std::string table_list() {
   return listed(tables, ", ");
 }
 
+/// An unknown name of which nothing better is known than all tables.
+struct NoNearName : ConfigError {
+  explicit NoNearName(const std::string& seen)
+      : ConfigError(seen + "; known tables: " + table_list()), without_list(seen) {}
+  const std::string without_list;
+};
+
 /// [planner] and its sub-tables, of old configurations and checkpoints, by their name of today; "" for
 /// others.
 std::string renamed(const std::string& key) {
@@ -214,13 +216,10 @@ std::string renamed(const std::string& key) {
 [[noreturn]] void unknown_table(const Entry& entry) {
   const std::string now = renamed(entry.key);
   const std::vector<std::string> near = near_keys(entry.key, all_tables());
-  std::string hint = "known tables: " + table_list();
-  if (!now.empty()) {
-    hint = "it is called " + in_brackets(now) + " now";
-  } else if (!near.empty()) {
-    hint = "did you mean " + in_brackets(near.front()) + "?";
-  }
-  fail(entry.key_place, "unknown table " + in_brackets(entry.key) + "; " + hint);
+  const std::string unknown = "unknown table " + in_brackets(entry.key);
+  if (!now.empty()) fail(entry.key_place, unknown + "; it is called " + in_brackets(now) + " now");
+  if (!near.empty()) fail(entry.key_place, unknown + "; did you mean " + in_brackets(near.front()) + "?");
+  throw NoNearName(entry.key_place + ": " + unknown);
 }
 
 [[noreturn]] void unknown_key(const Entry& entry) {
@@ -231,15 +230,14 @@ std::string renamed(const std::string& key) {
     if (info.table == table) names_in_table.push_back(info.key.substr(table.size() + 1));
   }
   const std::vector<std::string> near = near_keys(entry.key, keys);
-  std::string hint = "known tables: " + table_list();
-  if (const std::string now = renamed(entry.key); !now.empty()) {
-    hint = "it is called " + now + " now";
-  } else if (!near.empty()) {
-    hint = "did you mean " + listed(near, " or ") + "?";
-  } else if (!names_in_table.empty()) {
-    hint = "known keys of " + in_brackets(table) + ": " + listed(names_in_table, ", ");
-  }
-  fail(entry.key_place, "unknown key " + entry.key + "; " + hint);
+  const std::string unknown = "unknown key " + entry.key;
+  if (const std::string now = renamed(entry.key); !now.empty())
+    fail(entry.key_place, unknown + "; it is called " + now + " now");
+  if (!near.empty()) fail(entry.key_place, unknown + "; did you mean " + listed(near, " or ") + "?");
+  if (!names_in_table.empty())
+    fail(entry.key_place,
+         unknown + "; known keys of " + in_brackets(table) + ": " + listed(names_in_table, ", "));
+  throw NoNearName(entry.key_place + ": " + unknown);
 }
 
 [[noreturn]] void unknown(const Entry& entry) {
@@ -386,10 +384,9 @@ class Reader {
 
   // All tables are listed once.
   void add_problem(const ConfigError& error) {
-    std::string text = error.what();
-    const size_t list = text.find("; known tables: ");
-    if (list != std::string::npos && std::exchange(lists_tables_, true)) text.resize(list);
-    problems_.push_back(std::move(text));
+    const auto* const lists = dynamic_cast<const NoNearName*>(&error);
+    const bool again = lists != nullptr && std::exchange(lists_tables_, true);
+    problems_.push_back(again ? lists->without_list : error.what());
   }
   void note(const std::string& text) { loaded_.notes.push_back(text); }
 

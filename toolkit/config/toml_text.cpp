@@ -40,26 +40,27 @@ std::string toml_text(policies::Enabled value) {
   return "";
 }
 
-std::string toml_text(const std::vector<std::string>& value) {
+template <class List>
+static std::string list_text(const List& list) {
   std::string text;
-  for (const std::string& element : value) text += (text.empty() ? "" : ", ") + toml_text(element);
+  for (const auto& element : list) text += (text.empty() ? "" : ", ") + toml_text(element);
   return "[" + text + "]";
+}
+
+std::string toml_text(const std::vector<std::string>& value) {
+  return list_text(value);
 }
 
 std::string toml_text(const std::vector<double>& value) {
-  std::string text;
-  for (const double number : value) text += (text.empty() ? "" : ", ") + toml_text(number);
-  return "[" + text + "]";
+  return list_text(value);
 }
 
 std::string toml_text(const std::array<double, 4>& value) {
-  return toml_text(std::vector<double>(value.begin(), value.end()));
+  return list_text(value);
 }
 
 std::string toml_text(const std::array<int64_t, 4>& value) {
-  std::string text;
-  for (const int64_t number : value) text += (text.empty() ? "" : ", ") + toml_text(number);
-  return "[" + text + "]";
+  return list_text(value);
 }
 
 std::string toml_text(const policies::SegmentKeeps& value) {

@@ -31,12 +31,6 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-bool is_image_name(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return is_one_of(extension, {".png", ".jpg", ".jpeg", ".webp", ".bmp"});
-}
-
 std::vector<fs::path> visible_entries(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -341,6 +335,12 @@ std::string folder_name(const fs::path& folder) {
 }
 
 }  // namespace
+
+bool is_image_name(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return is_one_of(extension, {".png", ".jpg", ".jpeg", ".webp", ".bmp"});
+}
 
 int64_t loose_images(const fs::path& folder) {
   std::error_code error;

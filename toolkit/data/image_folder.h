@@ -38,6 +38,9 @@ struct ImageFolderOptions {
 std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options = {});
 
+/// Whether a file that is called so is taken for a picture: *.png, *.jpg, *.jpeg, *.webp, *.bmp, in any case.
+bool is_image_name(const std::filesystem::path& path);
+
 /// Pictures, by their names, that lie in the folder itself. Throws DataError if it cannot be listed.
 int64_t loose_images(const std::filesystem::path& folder);
 

@@ -128,7 +128,8 @@ class SceneDrawing final : public Drawing {
   }
 
  private:
-  fs::path place(const std::string& name) const { return out_ / ((source_.random ? "random_" : "") + name); }
+  std::string named(const std::string& name) const { return (source_.random ? "random_" : "") + name; }
+  fs::path place(const std::string& name) const { return out_ / named(name); }
   // Of pictures that differ in their endings alone with these.
   std::string preview_name(int64_t index) const {
     const auto stem = [&](int64_t i) { return fs::path(pictures_->name(i)).stem().string(); };
@@ -191,12 +192,11 @@ class SceneDrawing final : public Drawing {
     std::string scales;
     for (int64_t i = 0; i < depths.size(0); ++i) {
       const auto [png, scale] = preview(depths.select(0, i));
-      const std::string name = (source_.random ? "random_" : "") + preview_name(i);
+      const std::string name = named(preview_name(i));
       write_file_atomically(files, place("depth") / name, png);
       scales += fmt::format("{} {}: {}", scales.empty() ? "{" : ",\n", nlohmann::json(name).dump(), scale);
     }
-    write_file_atomically(files, place("depth") / (source_.random ? "random_scales.json" : "scales.json"),
-                          scales + "}\n");
+    write_file_atomically(files, place("depth") / named("scales.json"), scales + "}\n");
   }
 
   // Binary PLY. `values`: points (S, H, W, 3), or depths (S, H, W) behind `cameras`.

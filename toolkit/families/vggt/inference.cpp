@@ -34,6 +34,14 @@ bool are_narrow(const policies::PolicyOptions& options) {
   return options.inference.enabled != Enabled::off && options.inference.narrow_weights;
 }
 
+models::VggtTypes types_of(const RunConfig& config, c10::Device device) {
+  models::VggtTypes types;
+  if (!are_narrow(config.policies)) return types;
+  types.aggregator = computed_in(config.policies.precision, device);
+  if (options_of(config).infer.narrow_heads) types.heads = types.aggregator;
+  return types;
+}
+
 // Weights in the type that is computed in leave autocast nothing to do, which would bring norms back to fp32.
 policies::PolicyOptions without_casts(policies::PolicyOptions options) {
   if (are_narrow(options)) options.precision.enabled = Enabled::off;
@@ -42,13 +50,13 @@ policies::PolicyOptions without_casts(policies::PolicyOptions options) {
 
 // Autocast has nothing to do where weights are held so.
 void say_types(std::vector<policies::PolicyReport>& reports, const models::VggtTypes& types) {
-  const auto precision = std::find_if(reports.begin(), reports.end(), [](const policies::PolicyReport& one) {
-    return one.policy == "precision";
-  });
   const auto name = [](at::ScalarType type) { return type == at::kBFloat16 ? "bf16" : "fp32"; };
-  *precision = {
-      "precision", types.aggregator != at::kFloat,
-      fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator), name(types.heads))};
+  for (policies::PolicyReport& report : reports) {
+    if (report.policy != "precision") continue;
+    report.active = types.aggregator != at::kFloat;
+    report.reason = fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator),
+                                name(types.heads));
+  }
 }
 
 // A plan says what such a job would take; nobody runs one.
@@ -91,25 +99,18 @@ void take(at::Tensor& all, int64_t frames, int64_t first, at::Tensor some) {
 
 }  // namespace
 
-models::VggtTypes types_of(const RunConfig& config, c10::Device device) {
-  models::VggtTypes types;
-  if (!are_narrow(config.policies)) return types;
-  types.aggregator = computed_in(config.policies.precision, device);
-  if (options_of(config).infer.narrow_heads) types.heads = types.aggregator;
-  return types;
-}
-
 Inferred infer(const RunConfig& config, c10::Device device, const Weights* weights, const Scene& scene,
                const KeepGoing& keep_going, const ModelFamily::PutIn& put_in) try {
   refuse_fp32_list(config.policies);
   const policies::SavedTensorEngineGuard engine;
   const PhaseScope between("write");  // the others
+  const models::VggtTypes types = types_of(config, device);
   std::optional<TrainableVggt> model;
   {
     const PhaseScope phase("load");
     const policies::OwnerScope owner(policies::Category::parameters, "model");
     const auto draws = policies::make_generator(device, stream_seed(config.train.seed, "weights"));
-    model.emplace(config, device, draws, types_of(config, device));
+    model.emplace(config, device, draws, types);
     if (weights != nullptr) load_weights(*weights, *model);
   }
   policies::PolicySet set = put_policies_in(without_casts(config.policies), *model, /*training=*/false);
@@ -158,7 +159,7 @@ Inferred infer(const RunConfig& config, c10::Device device, const Weights* weigh
     });
   }
   found.policies = set.reports();
-  if (are_narrow(config.policies)) say_types(found.policies, types_of(config, device));
+  if (are_narrow(config.policies)) say_types(found.policies, types);
   policies::step_done();
   return found;
 } catch (const Stopped&) {

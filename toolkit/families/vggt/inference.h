@@ -23,9 +23,6 @@ struct Inferred {
   std::vector<policies::PolicyReport> policies;
 };
 
-/// The types in which a job of `config` holds its weights on `device`: policies.inference.narrow_weights.
-models::VggtTypes types_of(const RunConfig& config, c10::Device device);
-
 /// `weights`: null for the model's own draws, from train.seed. `keep_going` is asked before frames are read
 /// or given; where it says no, nothing is there afterwards. Throws policies::PolicyError, and ConfigError for
 /// weights of another model.

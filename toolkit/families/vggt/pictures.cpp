@@ -8,25 +8,14 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/data/image_folder.h"
 #include "toolkit/io/file_system.h"
 
 namespace dtk::vggt {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kMaxFile = uint64_t{1} << 30;
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-std::string content(const fs::path& file) try {
-  return posix_file_system().read(file, kMaxFile);
-} catch (const FileError& error) {
-  throw DataError(error.what());
-}
+constexpr uint64_t kMaxPicture = uint64_t{1} << 30;
 
 // Rows `first` to `first` + `height` of a taller image.
 Image cropped(const Image& image, int64_t first, int64_t height) {
@@ -63,16 +52,21 @@ std::vector<fs::path> picture_files(const fs::path& folder) {
   }
   std::sort(names.begin(), names.end(), natural_less);
   for (const std::string& name : names) {
-    if (name.starts_with('.')) continue;
-    if (is_one_of(lower_case(fs::path(name).extension().string()),
-                  {".png", ".jpg", ".jpeg", ".webp", ".bmp"}))
-      found.push_back(folder / name);
+    if (!name.starts_with('.') && is_image_name(name)) found.push_back(folder / name);
   }
   return found;
 }
 
+std::string content_of(const fs::path& file, uint64_t most) try {
+  FileSystem& files = posix_file_system();
+  if (!files.exists(file) || files.is_folder(file)) throw DataError(shown(file) + ": no such file");
+  return files.read(file, most);
+} catch (const FileError& error) {
+  throw DataError(error.what());
+}
+
 Image read_picture(const fs::path& file) {
-  return decode_image(content(file), shown(file), Convert::rgb);
+  return decode_image(content_of(file, kMaxPicture), shown(file), Convert::rgb);
 }
 
 void write_values(const Image& image, const at::Tensor& into) {
@@ -86,12 +80,12 @@ void write_values(const Image& image, const at::Tensor& into) {
 }
 
 Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_is)
-    : folder_(folder), patch_(patch), side_(side), as_is_(as_is), files_(picture_files(folder)) {
+    : patch_(patch), side_(side), as_is_(as_is), files_(picture_files(folder)) {
   if (files_.empty())
     throw DataError(shown(folder) + ": holds no picture; allowed: *.png, *.jpg, *.jpeg, *.webp and *.bmp");
   std::vector<int64_t> heights;
   for (const fs::path& file : files_) {
-    const ImageSize size = encoded_image_size(content(file), shown(file), Convert::rgb);
+    const ImageSize size = encoded_image_size(content_of(file, kMaxPicture), shown(file), Convert::rgb);
     if (as_is && (size.height % patch != 0 || size.width % patch != 0))
       throw DataError(
           fmt::format("{}: {} x {} pixels, and --as-is takes sides that {} divides; leave it out, or "

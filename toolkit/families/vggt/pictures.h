@@ -33,15 +33,16 @@ class Pictures {
 
  private:
   int64_t full_height(const ImageSize& size) const;  // once it is as wide as wanted
-  const std::filesystem::path folder_;
   const int64_t patch_, side_;
   const bool as_is_;
   std::vector<std::filesystem::path> files_;
   int64_t height_ = 0, width_ = 0, lower_ = 0;
 };
 
-/// The files of `folder` that are called *.png, *.jpg, *.jpeg, *.webp or *.bmp, in natural order.
+/// The files of `folder` that is_image_name() takes, without hidden ones, in natural order.
 std::vector<std::filesystem::path> picture_files(const std::filesystem::path& folder);
+/// All bytes of a file, at most `most`. Throws DataError naming it.
+std::string content_of(const std::filesystem::path& file, uint64_t most);
 /// One of them as RGB. Throws DataError naming it.
 Image read_picture(const std::filesystem::path& file);
 /// Writes it as (3, H, W) in [0, 1].

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kJsonDepth = 8;
+constexpr uint64_t kMaxFile = uint64_t{64} << 30;
 
 [[noreturn]] void refuse(const std::string& place, const std::string& seen) {
   throw DataError(place + ": " + seen);
@@ -46,18 +47,9 @@ const nlohmann::json& member(const nlohmann::json& json, const char* name, const
   return json[name];
 }
 
-std::string bytes_of(const fs::path& file) try {
-  constexpr uint64_t kMax = uint64_t{64} << 30;
-  FileSystem& files = posix_file_system();
-  if (!files.exists(file) || files.is_folder(file)) refuse(shown(file), "no such file");
-  return files.read(file, kMax);
-} catch (const FileError& error) {
-  throw DataError(error.what());
-}
-
 // Depths of a scene (S, H, W), each 0 or above.
 std::vector<float> read_depths(const fs::path& file, int64_t frames, int64_t height, int64_t width) {
-  const std::string bytes = bytes_of(file), name = shown(file);
+  const std::string bytes = content_of(file, kMaxFile), name = shown(file);
   const NpyArray array = parse_npy(bytes, name);
   const std::vector<int64_t> wanted{frames, height, width};
   if (array.type != at::kFloat || array.shape != wanted)
@@ -95,15 +87,6 @@ struct OneScene {
   std::vector<int64_t> may_be_first;  // frames with a valid depth
 };
 
-Batch batch_of(const SceneOptions& data, int64_t count, bool pinned) {
-  const auto options = at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned);
-  Batch batch;
-  batch.tensors = {at::empty({count, data.frames, 3, data.height, data.width}, options),
-                   at::empty({count, data.frames, 9}, options),
-                   at::empty({count, data.frames, data.height, data.width}, options)};
-  return batch;
-}
-
 class SceneSource final : public DataSource {
  public:
   explicit SceneSource(const RunConfig& config)
@@ -138,7 +121,9 @@ class SceneSource final : public DataSource {
   std::string sample_name(int64_t index) const override {
     return scenes_.at(static_cast<size_t>(index)).name;
   }
-  Batch allocate(int64_t count, bool pinned) const override { return batch_of(data_, count, pinned); }
+  Batch allocate(int64_t count, bool pinned) const override {
+    return allocate_batch(data_, count, at::TensorOptions().pinned_memory(pinned));
+  }
 
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
     const OneScene& scene = scenes_.at(static_cast<size_t>(index));
@@ -175,7 +160,7 @@ class SceneSource final : public DataSource {
       refuse(shown(folder / "frames"),
              fmt::format("holds {} pictures, and a sample has vggt.data.frames = {}", count, data_.frames));
     const fs::path cameras = folder / "cameras.json";
-    scene.cameras = parse_cameras(bytes_of(cameras), shown(cameras));
+    scene.cameras = parse_cameras(content_of(cameras, kMaxFile), shown(cameras));
     if (std::ssize(scene.cameras) != count)
       refuse(shown(cameras),
              fmt::format("has {} cameras, and frames/ {} pictures", scene.cameras.size(), count));
@@ -220,7 +205,9 @@ class PlannedScenes final : public DataSource {
   PlannedScenes(const SceneOptions& data, int64_t samples) : data_(data), samples_(samples) {}
   int64_t size() const override { return samples_; }
   std::string description() const override { return fmt::format("{} planned scenes", samples_); }
-  Batch allocate(int64_t count, bool pinned) const override { return batch_of(data_, count, pinned); }
+  Batch allocate(int64_t count, bool pinned) const override {
+    return allocate_batch(data_, count, at::TensorOptions().pinned_memory(pinned));
+  }
   void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
 
  private:
@@ -237,6 +224,15 @@ RunData split_of(std::shared_ptr<const DataSource> all, const RunConfig& config,
 }
 
 }  // namespace
+
+Batch allocate_batch(const SceneOptions& data, int64_t scenes, at::TensorOptions options) {
+  options = options.dtype(at::kFloat);
+  Batch batch;
+  batch.tensors = {at::empty({scenes, data.frames, 3, data.height, data.width}, options),
+                   at::empty({scenes, data.frames, 9}, options),
+                   at::empty({scenes, data.frames, data.height, data.width}, options)};
+  return batch;
+}
 
 std::vector<Camera> parse_cameras(std::string_view text, const std::string& name) try {
   const nlohmann::json json = parse_strict_json(text, name, kJsonDepth);

@@ -15,11 +15,14 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/data/held_out.h"
 #include "toolkit/families/vggt/geometry.h"
+#include "toolkit/families/vggt/options.h"
 
 namespace dtk::vggt {
 
 /// Batches are pictures (B, S, 3, H, W) in [0, 1], poses (B, S, 9) and depths (B, S, H, W).
 enum BatchTensor : size_t { kPictures, kPoses, kDepths };
+/// Not filled.
+Batch allocate_batch(const SceneOptions& data, int64_t scenes, at::TensorOptions options);
 
 /// Those of a cameras.json. Throws DataError that begins with `name` for any other text, a rotation that is
 /// none, and numbers that are not finite or, of focal lengths, not above 0.

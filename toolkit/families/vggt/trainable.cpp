@@ -58,12 +58,7 @@ at::Tensor TrainableVggt::loss(Batch batch, const at::Generator&, bool) const {
 }
 
 Batch TrainableVggt::made_up_batch(int64_t samples, const at::Generator& generator) const {
-  const SceneOptions& data = options_of(config_).data;
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(device());
-  Batch batch;
-  batch.tensors = {at::empty({samples, data.frames, 3, data.height, data.width}, options),
-                   at::empty({samples, data.frames, 9}, options),
-                   at::empty({samples, data.frames, data.height, data.width}, options)};
+  Batch batch = allocate_batch(options_of(config_).data, samples, device());
   for (at::Tensor& tensor : batch.tensors) tensor.uniform_(0, 1, generator);
   return batch;
 }

@@ -87,6 +87,9 @@ function(dtk_room)
   target_include_directories(${room} PRIVATE ${DTK_ROOM_ROOTS})
   target_link_libraries(${room} PRIVATE ${DTK_ROOM_DEPENDS})
   dtk_configure_target(${room})
+  if(DTK_UNITY)  # nobody links these objects: they show that no include is missing
+    target_compile_options(${room} PRIVATE -O0)
+  endif()
   set_property(GLOBAL APPEND PROPERTY dtk_${DTK_ROOM_LIBRARY}_rooms ${room})
 endfunction()
 

@@ -39,6 +39,7 @@ build_release() {
   [[ -e $build/.ninja_log ]] || say "building $* (the first time this takes minutes, with few cores many)"
   # Nothing is written outside the checkout; what is compiled serves other checkouts too.
   export CCACHE_DIR=${CCACHE_DIR:-$deps/ccache} CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=true
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # else nothing that reads a precompiled header is kept
   ninja -C "$build" -j "$(build_jobs)" "$@"
   release_lock
 }

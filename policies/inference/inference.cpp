@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/inference.h>
+#include <dtk/policies/report.h>
 #include <dtk/policies/simulation.h>
 
 #include <algorithm>
@@ -101,6 +102,16 @@ int64_t rows_at_a_time(const InferenceOptions& options, std::string_view path, c
   if (const RowsAtOnce set = kind_of(options, path, rows).at_once) return *set;
   const int64_t least = rows.dim > 0 ? 2 * kChosenRows : kChosenRows;
   return rows.each == 0 ? 0 : (least + rows.each - 1) / rows.each;
+}
+
+void check_heads(const InferenceOptions& options, const std::vector<std::string>& paths) {
+  if (options.heads == InferenceOptions().heads) return;
+  for (const std::string& end : options.heads) {
+    if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return path.ends_with(end); }))
+      throw PolicyError("policies.inference.heads", ": the name of no module ends with \"" + end +
+                                                        "\"; remove it, or "
+                                                        "give the end of one");
+  }
 }
 
 InferencePolicy::InferencePolicy(const InferenceOptions& options)

@@ -138,8 +138,9 @@ class CheckpointKind final : public BuiltIn {
 class InferenceKind final : public BuiltIn {
  public:
   using BuiltIn::BuiltIn;
-  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject&,
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>&) const override {
+    check_heads(options.inference, subject.paths);
     return std::make_unique<InferencePolicy>(options.inference);
   }
   bool acts_in_training() const override { return false; }

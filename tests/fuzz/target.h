@@ -17,12 +17,12 @@ struct Target {
 };
 
 // Each in targets/<name>.cpp, its corpus in corpus/<name>/.
-#define DTK_FUZZ_TARGETS(X)                                                                          \
-  X(archive)                                                                                         \
-  X(calibration)                                                                                     \
-  X(checkpoint)                                                                                      \
-  X(configuration) X(dialogues) X(frames) X(history) X(idx) X(images) X(latents) X(npz) X(recording) \
-      X(safetensors) X(scales) X(torch_file)
+#define DTK_FUZZ_TARGETS(X)                                                                           \
+  X(archive)                                                                                          \
+  X(calibration)                                                                                      \
+  X(cameras)                                                                                          \
+  X(checkpoint) X(configuration) X(dialogues) X(frames) X(history) X(idx) X(images) X(latents) X(npz) \
+      X(recording) X(safetensors) X(scales) X(torch_file)
 #define DTK_FUZZ_DECLARE(name) extern const Target name;
 DTK_FUZZ_TARGETS(DTK_FUZZ_DECLARE)
 #undef DTK_FUZZ_DECLARE

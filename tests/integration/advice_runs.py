@@ -196,6 +196,9 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     "toolkit/families/diffusion_planner/weights.cpp": [
         ("diffusion_planner.preset", "tests/toolkit/families/diffusion_planner/weights_test.cpp", 'set diffusion_planner.preset = "H", or "M"'),
     ],
+    "toolkit/families/vggt/inference.cpp": [
+        ("policies.inference.narrow_weights", "tests/integration/vggt_test.py", "remove it, or set policies.inference.narrow_weights = false"),
+    ],
     "policies/attention/attention.cpp": [
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "LibTorch has no fused kernel for the attention of the model"),
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "attn stores attention weights of its own"),

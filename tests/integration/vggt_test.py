@@ -115,11 +115,11 @@ class Vggt(unittest.TestCase):
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stderr if code else result.stdout
 
-    def check_points(self, path: Path, most: int) -> None:
+    def check_points(self, path: Path, wanted: int) -> None:
         head, body = path.read_bytes().split(b"end_header\n", 1)
         count = int(re.search(rb"element vertex (\d+)", head)[1])
         self.assertEqual(len(body), 15 * count)
-        self.assertLessEqual(count, most)
+        self.assertEqual(count, wanted)
 
     def test_a_run_s_model_gives_cameras_depths_and_points_of_pictures(self):
         text = self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out))
@@ -143,7 +143,31 @@ class Vggt(unittest.TestCase):
             frame = depths[i * 56 * 56 : (i + 1) * 56 * 56]
             self.assertAlmostEqual(scales[f"{i}.png"]["white"], min(frame), places=6)
             self.assertAlmostEqual(scales[f"{i}.png"]["black"], max(frame), places=6)
-        self.check_points(self.out / "points.ply", 4 * 56 * 56 // 2 + 1)
+        sure = self.confidences("depth_confidence.npy")
+        self.assertTrue(all(math.isfinite(one) and one > 1 for frame in sure for one in frame))
+        # Of the white above and below lower pictures there are no points: 120 x 80 fills 42 of 56 rows, 160 x 80 28.
+        seen = [one for frame, rows in zip(sure, (42, 42, 28, 56)) for one in self.middle(frame, rows)]
+        median = sorted(seen)[(len(seen) - 1) // 2]
+        # Nothing can be placed behind a camera that sees no angle.
+        placed = [frame for frame, camera in zip(sure, cameras["frames"]) if all(camera["focal"])]
+        self.check_points(self.out / "points.ply", sum(
+            one > median for frame, rows in zip(sure, (42, 42, 28, 56)) if frame in placed for one in self.middle(frame, rows)))  # fmt: skip
+        self.assertFalse(Path(f"{self.out}.partial").exists())
+
+    def confidences(self, name: str) -> list[tuple[float, ...]]:
+        shape, values = read_npy(self.out / name)
+        pixels = shape[1] * shape[2]
+        return [values[i * pixels : (i + 1) * pixels] for i in range(shape[0])]
+
+    @staticmethod
+    def middle(frame: tuple[float, ...], rows: int) -> tuple[float, ...]:
+        first = (56 - rows) // 2
+        return frame[first * 56 : (first + rows) * 56]
+
+    def test_a_confidence_that_no_point_has_is_refused_and_the_rest_is_there(self):
+        text = self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out), "--confidence", "1e9", code=CONFIGURATION)
+        self.assertIn("--confidence 1000000000: no point is above it, the surest has", text)
+        self.assertEqual(sorted(one.name for one in self.out.iterdir()), ["cameras.json", "depth", "depth.npy", "depth_confidence.npy"])
 
     def test_chunks_change_no_depth(self):
         self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out / "a"), "--heads", "depth")
@@ -152,7 +176,7 @@ class Vggt(unittest.TestCase):
         self.sample("--checkpoint", "run", "--config", "chunks.toml", "--images", "pictures", "--out", str(self.out / "b"), "--heads", "depth")
         a, b = (read_npy(self.out / one / "depth.npy")[1] for one in "ab")
         self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 1e-5 * max(a))
-        self.assertEqual(sorted(one.name for one in (self.out / "a").iterdir()), ["depth", "depth.npy"])
+        self.assertEqual(sorted(one.name for one in (self.out / "a").iterdir()), ["depth", "depth.npy", "depth_confidence.npy"])
 
     def test_random_weights_are_said_in_the_first_line_and_in_every_file(self):
         text = self.sample("--config", "tiny.toml", "--weights", "random", "--images", "pictures", "--out", str(self.out),
@@ -162,7 +186,9 @@ class Vggt(unittest.TestCase):
         self.assertTrue(all(one.name.startswith("random_") for one in self.out.rglob("*")))
         self.assertEqual(json.loads((self.out / "random_cameras.json").read_text())["note"], note)
         self.assertIn(f"comment {note}\n".encode(), (self.out / "random_points.ply").read_bytes())
-        self.check_points(self.out / "random_points.ply", 4 * 56 * 56 // 2 + 1)
+        sure = [one for frame, rows in zip(self.confidences("random_points_confidence.npy"), (42, 42, 28, 56)) for one in self.middle(frame, rows)]
+        self.check_points(self.out / "random_points.ply", sum(one > sorted(sure)[(len(sure) - 1) // 2] for one in sure))
+        self.assertEqual(read_npy(self.out / "random_points.npy")[0], (4, 56, 56, 3))
 
     def test_weights_of_a_file_may_have_more_heads_and_no_fewer_tensors(self):
         weights = self.root / "model.safetensors"
@@ -217,6 +243,15 @@ class Vggt(unittest.TestCase):
         self.assertFalse(self.out.exists())
         self.out.write_text("")
         self.assertIn("is a file; name a folder", self.sample(*random, "--images", "pictures", *out, code=CONFIGURATION))
+
+    def test_fifty_steps_on_a_few_scenes_lower_the_loss(self):
+        result = execute(TRAIN, self.root, "--config", "tiny.toml", "--set", "train.steps=50", "--set", "data.batch=2", "--set",
+                         "optimizer.lr=1e-3", "--set", "train.log_every=1", "--out", str(self.out), "--device", "cpu")  # fmt: skip
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [json.loads(line) for line in (self.out / "log.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        self.assertEqual(len(losses), 50)
+        self.assertLess(losses[-1], 0.5 * losses[0])
 
     def test_scenes_that_are_refused(self):
         def train(*more: str) -> str:
@@ -287,14 +322,17 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload"), CONFIGURATION, "recomputing frees none"),
             (("--infer", "--frames", "3", "--json", "--explain"), CONFIGURATION, "is a text alone"),
             (("--infer", "--frames", "3", "--set", "policies.precision.enabled=true", "--set", 'policies.precision.fp32=["depth_head"]'),
-             CONFIGURATION, "leave it nothing to do"),
+             CONFIGURATION, "remove it, or set policies.inference.narrow_weights = false"),
             (("--infer", "--frames", "3", "--set", "policies.inference.narrow_weights=false", "--set", "vggt.infer.narrow_heads=true"),
              CONFIGURATION, "has no use without policies.inference.narrow_weights"),
+            (("--claims",), CONFIGURATION, "is of inference; add --infer --frames N"),
             ((), CONFIGURATION, "none of train.steps, train.epochs and train.seconds is set"),
         ]  # fmt: skip
         for arguments, code, words in refused:
             with self.subTest(arguments):
                 self.assertIn(words, self.plan(*arguments, code=code))
+        self.plan("--infer", "--frames", "3", "--set", "policies.precision.enabled=true", "--set",
+                  'policies.precision.fp32=["depth_head"]', "--set", "policies.inference.narrow_weights=false")  # fmt: skip
         result = execute(PLAN, self.root, "--config", "base", "--infer", "--frames", "3")
         self.assertEqual(result.returncode, CONFIGURATION)
         self.assertIn('models of train.model = "dit" are planned with their training', result.stderr)

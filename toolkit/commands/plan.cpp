@@ -190,6 +190,13 @@ int64_t bytes_of_size(const std::string& size, c10::Device device, const std::st
   return percent ? part_of_device(*percent, device, place) : *parse_bytes(size);
 }
 
+void check_claims_of_training(const RunConfig& config) {
+  const ModelFamily& family = family_of(config);
+  if (family.claims(config).empty() && !family.inference_claims(config).empty())
+    throw ConfigError("--claims: what is claimed of models of train.model = \"" + config.train.model +
+                      "\" is of inference; add --infer --frames N");
+}
+
 // A job that only infers.
 void report_inference(const PlanJob& job) {
   const PlanArguments& asked = job.arguments;
@@ -244,6 +251,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == PlannedDevice::cpu ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  if (arguments.claims && !arguments.infer) check_claims_of_training(loaded.config);
   if (!arguments.infer) check_end(loaded);
   resolve_threads(loaded);
   resolve_budget(loaded, device);

@@ -190,11 +190,11 @@ DictionaryPlace dictionary_place(std::string_view bytes, const std::string& file
   return {prefix, length};
 }
 
-std::string_view descr_of(const at::Tensor& tensor) {
-  const std::string_view descr = name_among(&FileDtype::npy, tensor.scalar_type());
+std::string_view descr_of(c10::ScalarType type) {
+  const std::string_view descr = name_among(&FileDtype::npy, type);
   if (!descr.empty()) return descr;
   throw std::invalid_argument(fmt::format("write_npy: no .npy dtype for {}; known are {}",
-                                          c10::toString(tensor.scalar_type()), listed(&FileDtype::npy)));
+                                          c10::toString(type), listed(&FileDtype::npy)));
 }
 
 }  // namespace
@@ -244,13 +244,13 @@ NpyArray parse_npy(std::string_view bytes, const std::string& file) {
   return {header.type, std::move(header.shape), values};
 }
 
-void write_npy(WritableFile& out, const at::Tensor& tensor) {
+void write_npy_header(WritableFile& out, c10::ScalarType type, const std::vector<int64_t>& shape) {
   constexpr size_t alignment = 64;
-  std::string header = "{'descr': '" + std::string(descr_of(tensor)) +
-                       "', 'fortran_order': False, 'shape': " + numpy_shape(tensor.sizes().vec()) + ", }";
+  std::string header = "{'descr': '" + std::string(descr_of(type)) +
+                       "', 'fortran_order': False, 'shape': " + numpy_shape(shape) + ", }";
   // NumPy leaves room for the first size to grow to 21 digits.
   constexpr size_t digits_to_grow = 21;
-  if (tensor.dim() > 0) header.append(digits_to_grow - std::to_string(tensor.size(0)).size(), ' ');
+  if (!shape.empty()) header.append(digits_to_grow - std::to_string(shape[0]).size(), ' ');
   const size_t used = version_1_prefix + header.size() + 1;
   header.append(alignment - used % alignment, ' ');  // a whole one where nothing is missing, as NumPy does
   header += '\n';
@@ -258,6 +258,10 @@ void write_npy(WritableFile& out, const at::Tensor& tensor) {
   append_little_endian(prefix, header.size(), 2);
   out.write(prefix.data(), prefix.size());
   out.write(header.data(), header.size());
+}
+
+void write_npy(WritableFile& out, const at::Tensor& tensor) {
+  write_npy_header(out, tensor.scalar_type(), tensor.sizes().vec());
   const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
   if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
 }

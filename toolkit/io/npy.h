@@ -57,5 +57,7 @@ NpyArray parse_npy(std::string_view bytes, const std::string& file);
 /// Writes `tensor`, of any device and layout, as NumPy's save() does, byte for byte (version 1.0). Does not
 /// sync or close. Throws std::invalid_argument for a dtype that is not known; FileError from `out`.
 void write_npy(WritableFile& out, const at::Tensor& tensor);
+/// What stands before the values of such a file, for who writes these in parts.
+void write_npy_header(WritableFile& out, c10::ScalarType type, const std::vector<int64_t>& shape);
 
 }  // namespace dtk

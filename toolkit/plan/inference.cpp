@@ -4,6 +4,7 @@
 #include <dtk/planner/explain.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,21 @@ std::vector<LinearPiece> joined(std::vector<LinearPiece> pieces) {
     one = {one.first, next.last, line.at_0, line.each};
     pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     if (i > 0) --i;  // what stands before may lie on it now
+  }
+  // Counts alone that are on a line with their neighbours, each of which is known.
+  for (size_t i = 0; i + 1 < pieces.size(); ++i) {
+    LinearPiece& one = pieces[i];
+    while (i + 1 < pieces.size() && pieces[i + 1].first == pieces[i + 1].last) {
+      const LinearPiece& next = pieces[i + 1];
+      if (one.first == one.last) {
+        one.each = next.at_0 - one.at_0;
+        one.at_0 -= one.each * one.first;
+      } else if (one.bytes(next.first) != next.at_0) {
+        break;
+      }
+      one.last = next.last;
+      pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    }
   }
   return pieces;
 }
@@ -323,6 +339,22 @@ static std::string leads_text(const CountTable& table, const std::string& phase)
   return text;
 }
 
+// Counts on no line, where the last chunk is short or a kernel pads: how far they are from the line behind
+// them.
+static std::string alone_text(const PhasePieces& phase) {
+  std::string text;
+  for (size_t i = 0; i < phase.pieces.size(); ++i) {
+    const LinearPiece& one = phase.pieces[i];
+    const auto line = std::find_if(phase.pieces.begin() + static_cast<std::ptrdiff_t>(i), phase.pieces.end(),
+                                   [](const LinearPiece& piece) { return piece.last > piece.first; });
+    if (one.last > one.first || line == phase.pieces.end()) continue;
+    const int64_t beside = one.at_0 - line->bytes(one.first);
+    text += fmt::format("{}{} has {} bytes {} than that line", text.empty() ? "" : ", ", one.first,
+                        with_separators(std::abs(beside)), beside < 0 ? "less" : "more");
+  }
+  return text;
+}
+
 std::string count_table_text(const std::string& name, const CountTable& table) {
   const Plan& last = table.plans.back();
   const std::string counted = count_key(last), each = counted.substr(0, counted.size() - 1);
@@ -339,6 +371,14 @@ std::string count_table_text(const std::string& name, const CountTable& table) {
     }
   }
   text += aligned(cells);
+  for (const PhasePieces& phase : table.phases) {
+    const std::string alone = alone_text(phase);
+    if (!alone.empty())
+      text +=
+          wrapped(phase.phase + ", off the line of more " + counted + ", as a chunk is not filled: " + alone,
+                  0) +
+          "\n";
+  }
   for (const PhasePieces& phase : table.phases) {
     const std::string leads = leads_text(table, phase.phase);
     if (!leads.empty()) text += wrapped(phase.phase + " leads: " + leads, 0) + "\n";

@@ -28,12 +28,10 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
   if (const std::string conversion = conversion_note(source.weights); !conversion.empty())
     observer.message(conversion);
   catch_stop_signals();
-  const std::vector<NamedTensor> samples = drawing->draw(device, until_stopped(observer, &stop_requested));
-  if (samples.empty()) {
+  if (!drawing->draw_to(files, device, until_stopped(observer, &stop_requested))) {
     observer.message("stopped by a signal; nothing was written");
     return ExitCode::stopped;
   }
-  drawing->write(files, samples);
   observer.message(drawing->counted() + " with " + source.weights.name + ": " + arguments.out);
   return ExitCode::done;
 }

@@ -32,10 +32,23 @@ class Drawing {
   virtual RunData data() const { return {}; }  ///< which the samples continue; null if they continue nothing
   virtual std::string counted() const = 0;     ///< "1 sample", "60 frames"
   virtual std::vector<std::string> notes() const { return {}; }  ///< what is said before it is drawn
-  /// On the CPU; empty if `keep_going` gave up. Throws ConfigError for weights of another model, and for a
-  /// policy that the configuration asks for and that cannot act.
-  virtual std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const = 0;
-  /// Writes --out. Throws FileError; the file then is what it was.
+  /// Draws and writes --out; false if `keep_going` gave up: nothing is written then. Throws ConfigError for
+  /// weights of another model, and for a policy that the configuration asks for and that cannot act;
+  /// FileError, and --out is what it was.
+  virtual bool draw_to(FileSystem& files, c10::Device device, const KeepGoing& keep_going) const = 0;
+};
+
+/// Of samples that are in memory until the last is drawn.
+class TensorDrawing : public Drawing {
+ public:
+  bool draw_to(FileSystem& files, c10::Device device, const KeepGoing& keep_going) const final {
+    const std::vector<NamedTensor> samples = draw(device, keep_going);
+    if (samples.empty()) return false;
+    write(files, samples);
+    return true;
+  }
+  virtual std::vector<NamedTensor> draw(c10::Device device,
+                                        const KeepGoing& keep_going) const = 0;  ///< on the CPU
   virtual void write(FileSystem& files, const std::vector<NamedTensor>& samples) const = 0;
 };
 

@@ -34,7 +34,7 @@ int64_t count_or_all(const SampleArguments& arguments, int64_t all) {
                     "; give at most as many");
 }
 
-class DrawnFutures final : public Drawing {
+class DrawnFutures final : public TensorDrawing {
  public:
   DrawnFutures(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source), out_(arguments.out) {

@@ -256,7 +256,7 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
   const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     const SampleSource source = open_sample_source(files, arguments);
     const std::unique_ptr<Drawing> drawing = dit::draw_images(files, source, arguments);
-    drawing->write(files, drawing->draw(kCuda, {}));
+    drawing->draw_to(files, kCuda, {});
   });
   const std::vector<NamedTensor> drawn = test::read_safetensors(files, "out/drawn.safetensors").tensors;
   REQUIRE(drawn.size() == 2);

@@ -1,10 +1,12 @@
 #include "support/vggt/scenes.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 #include "toolkit/data/image.h"
 #include "toolkit/families/vggt/geometry.h"
@@ -42,7 +44,21 @@ Seen seen_by(const vggt::Camera& camera, int64_t scene, double x, double y) {
   return {depth, vggt::point_behind(camera, x, y, depth, kHeight, kWidth)};
 }
 
+void add(at::Tensor& all, int64_t first, const at::Tensor& some) {
+  if (first != (all.defined() ? all.size(0) : 0)) throw std::logic_error("frames are missing");
+  all = all.defined() ? at::cat({all, some}) : some.clone();
+}
+
 }  // namespace
+
+void KeptResults::take_depths(int64_t first, const at::Tensor& some, const at::Tensor& confidence) {
+  add(depths, first, some);
+  add(depth_confidence, first, confidence);
+}
+void KeptResults::take_points(int64_t first, const at::Tensor& some, const at::Tensor& confidence) {
+  add(points, first, some);
+  add(points_confidence, first, confidence);
+}
 
 std::string tiny_vggt() {
   return "[vggt]\nimage = 56\npatch = 14\nhidden = 64\nheads = 4\nencoder = 3\ndepth = 6\nregisters = 4\n"

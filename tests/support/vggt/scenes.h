@@ -8,12 +8,21 @@
 
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/families/vggt/inference.h"
 
 namespace dtk::test {
 
 /// Lines of a configuration: the sizes of the fixture's network, pictures of 56 x 84 pixels.
 std::string tiny_vggt();
 LoadedConfig tiny_vggt_config(const std::vector<std::string>& overrides = {});
+
+/// Keeps what is found, of all frames.
+struct KeptResults final : vggt::Results {
+  at::Tensor poses, depths, depth_confidence, points, points_confidence;
+  void take_poses(const at::Tensor& some) override { poses = some.clone(); }
+  void take_depths(int64_t first, const at::Tensor& some, const at::Tensor& confidence) override;
+  void take_points(int64_t first, const at::Tensor& some, const at::Tensor& confidence) override;
+};
 
 class SceneFolder {
  public:

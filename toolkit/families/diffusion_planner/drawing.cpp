@@ -59,7 +59,7 @@ void check_out(FileSystem& files, const std::string& out) {
   throw ConfigError("--out " + out + ": " + there.string() + " is not a folder; name another one");
 }
 
-class DrawnTrajectories final : public Drawing {
+class DrawnTrajectories final : public TensorDrawing {
  public:
   DrawnTrajectories(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source), arguments_(arguments) {

@@ -142,7 +142,7 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
   }
 }
 
-class DrawnImages final : public Drawing {
+class DrawnImages final : public TensorDrawing {
  public:
   DrawnImages(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source),

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-class Answers final : public Drawing {
+class Answers final : public TensorDrawing {
  public:
   Answers(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source),

@@ -54,6 +54,12 @@ void Configuration::check_model(const RuleCheck& rules) const {
         "weights narrow; remove it, or switch that on");
   }
   if (!has_end(rules.config().train)) return;
+  if (inference.enabled == policies::Enabled::on) {
+    rules.fail(
+        "policies.inference.enabled",
+        "policies.inference.enabled = true has no effect on training, in which nothing is inferred; remove "
+        "it: dit-sample and dit-plan --infer have it by default");
+  }
   if (options.model.points) {
     rules.fail(
         "vggt.points",

@@ -8,8 +8,8 @@ namespace dtk::vggt {
 
 SampleUsage pictures_usage();
 
-/// What the heads of --heads make of --images, in the folder --out: cameras.json, depth.npy with pictures of
-/// it, points.ply. Throws ConfigError if that holds some already, DataError for pictures that cannot be read.
+/// What the heads of --heads make of --images, in the folder --out (scene_files.h). Throws ConfigError if
+/// that holds some already, DataError for pictures that cannot be read.
 std::unique_ptr<Drawing> draw_scene(FileSystem& files, const SampleSource& source,
                                     const SampleArguments& arguments);
 

@@ -1,6 +1,7 @@
 #include "toolkit/families/vggt/inference.h"
 
 #include <ATen/ops/empty.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/phase_meter.h>
@@ -78,29 +79,27 @@ void refuse_fp32_list(const policies::PolicyOptions& options) {
     return;
   throw policies::PolicyError("policies.precision.fp32",
                               " names modules for autocast, and weights that are held narrow leave it "
-                              "nothing to do; heads are in fp32 "
-                              "unless vggt.infer.narrow_heads says otherwise: remove it, or set "
-                              "policies.inference.narrow_weights = false");
+                              "nothing to do; heads are in fp32 unless vggt.infer.narrow_heads says "
+                              "otherwise: remove it, or " +
+                                  policies::advise("policies.inference.narrow_weights", "false"));
 }
 
-// Rows `first` and on of `all`, which is made for the first of them.
-void take(at::Tensor& all, int64_t frames, int64_t first, at::Tensor some) {
-  const PhaseScope phase("write");
-  some = some.to(at::kFloat);
-  if (!all.defined()) {
-    std::vector<int64_t> sizes = some.sizes().vec();
-    sizes[0] = frames;
-    const policies::OwnerScope owner(policies::Category::data, "results");
-    all = at::empty(sizes, at::kFloat);
-  }
+at::Tensor on_host(at::Tensor some) {
+  some = some.detach().to(at::kFloat);
+  if (some.is_cpu()) return some.contiguous();
+  const policies::OwnerScope owner(policies::Category::data, "results");
+  const at::Tensor there = at::empty(some.sizes(), at::kFloat);
   const policies::HostCopyScope copy;
-  all.narrow(0, first, some.size(0)).copy_(some);
+  there.copy_(some);
+  return there;
 }
 
 }  // namespace
 
-Inferred infer(const RunConfig& config, c10::Device device, const Weights* weights, const Scene& scene,
-               const KeepGoing& keep_going, const ModelFamily::PutIn& put_in) try {
+std::optional<std::vector<policies::PolicyReport>> infer(const RunConfig& config, c10::Device device,
+                                                         const Weights* weights, const Scene& scene,
+                                                         Results& results, const KeepGoing& keep_going,
+                                                         const ModelFamily::PutIn& put_in) try {
   refuse_fp32_list(config.policies);
   const policies::SavedTensorEngineGuard engine;
   const PhaseScope between("write");  // the others
@@ -127,7 +126,6 @@ Inferred infer(const RunConfig& config, c10::Device device, const Weights* weigh
   const policies::SavedTensorScope saved(policies::saved_tensor_ledger());
   const models::VggtSize size = net.size_of(1, scene.frames, scene.height, scene.width);
   refuse_stored_attention(config, size);
-  Inferred found;
   at::Tensor tokens;
   {
     const PhaseScope phase("encode");
@@ -143,27 +141,27 @@ Inferred infer(const RunConfig& config, c10::Device device, const Weights* weigh
   }
   if (taps.camera.defined()) {
     const PhaseScope phase("camera");
-    at::Tensor poses = net.poses(std::move(taps.camera)).back().squeeze(0).detach();
-    take(found.poses, scene.frames, 0, std::move(poses));
+    at::Tensor poses = net.poses(std::move(taps.camera)).back().squeeze(0);
+    const PhaseScope write("write");
+    results.take_poses(on_host(std::move(poses)));
   }
   for (int64_t i = 0; i < heads; ++i) {
     const bool are_depths = net.dense_heads().at(static_cast<size_t>(i)) == "depth_head";
     const PhaseScope phase(are_depths ? "depth" : "points");
-    at::Tensor &values = are_depths ? found.depths : found.points,
-               &confidence = are_depths ? found.depth_confidence : found.points_confidence;
-    net.dense(static_cast<size_t>(i), taps, size, [&](int64_t first, at::Tensor some, at::Tensor sure) {
-      go_on(some.size(0));
-      take(values, scene.frames, first, some.detach());
-      some.reset();
-      take(confidence, scene.frames, first, sure.detach());
+    net.dense(static_cast<size_t>(i), taps, size, [&](int64_t first, at::Tensor values, at::Tensor sure) {
+      go_on(values.size(0));
+      const PhaseScope write("write");
+      values = on_host(std::move(values));
+      sure = on_host(std::move(sure));
+      are_depths ? results.take_depths(first, values, sure) : results.take_points(first, values, sure);
     });
   }
-  found.policies = set.reports();
-  if (are_narrow(config.policies)) say_types(found.policies, types);
+  std::vector<policies::PolicyReport> reports = set.reports();
+  if (are_narrow(config.policies)) say_types(reports, types);
   policies::step_done();
-  return found;
+  return reports;
 } catch (const Stopped&) {
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace dtk::vggt

@@ -26,11 +26,15 @@ Image cropped(const Image& image, int64_t first, int64_t height) {
   return part;
 }
 
+int64_t white_above(int64_t lower, int64_t height) {
+  return (height - lower) / 2;
+}
+
 Image on_white(const Image& image, int64_t height) {
   const auto row = static_cast<size_t>(image.width * image.channels);
   Image all{height, image.width, image.channels,
             std::vector<uint8_t>(static_cast<size_t>(height) * row, 255)};
-  const auto above = static_cast<size_t>((height - image.height) / 2);
+  const auto above = static_cast<size_t>(white_above(image.height, height));
   std::copy(image.pixels.begin(), image.pixels.end(),
             all.pixels.begin() + static_cast<std::ptrdiff_t>(above * row));
   return all;
@@ -83,7 +87,6 @@ Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_
     : patch_(patch), side_(side), as_is_(as_is), files_(picture_files(folder)) {
   if (files_.empty())
     throw DataError(shown(folder) + ": holds no picture; allowed: *.png, *.jpg, *.jpeg, *.webp and *.bmp");
-  std::vector<int64_t> heights;
   for (const fs::path& file : files_) {
     const ImageSize size = encoded_image_size(content_of(file, kMaxPicture), shown(file), Convert::rgb);
     if (as_is && (size.height % patch != 0 || size.width % patch != 0))
@@ -91,7 +94,7 @@ Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_
           fmt::format("{}: {} x {} pixels, and --as-is takes sides that {} divides; leave it out, or "
                       "resize the pictures",
                       shown(file), size.width, size.height, patch));
-    if (as_is && !heights.empty() && (size.height != height_ || size.width != width_))
+    if (as_is && !heights_.empty() && (size.height != height_ || size.width != width_))
       throw DataError(
           fmt::format("{}: {} x {} pixels, and those before it {} x {}; --as-is takes pictures of one "
                       "size: leave it out",
@@ -103,10 +106,9 @@ Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_
           fmt::format("{}: {} x {} pixels are more than {} times as high as wide, of which most would "
                       "be cut off; crop it",
                       shown(file), size.width, size.height, kTallest));
-    heights.push_back(as_is ? size.height : std::min(full_height(size), side));
-    height_ = std::max(height_, heights.back());
+    heights_.push_back(as_is ? size.height : std::min(full_height(size), side));
+    height_ = std::max(height_, heights_.back());
   }
-  lower_ = std::count_if(heights.begin(), heights.end(), [&](int64_t height) { return height < height_; });
 }
 
 // The nearest whole number of patches to the proportional height; ties go to the even one, as Python's
@@ -119,8 +121,15 @@ int64_t Pictures::full_height(const ImageSize& size) const {
 
 std::string Pictures::description() const {
   std::string text = fmt::format("{} picture{} of {} x {}", size(), size() == 1 ? "" : "s", width_, height_);
-  if (lower_ > 0) text += fmt::format("; {} of them lower, with white above and below", lower_);
+  const auto lower =
+      std::count_if(heights_.begin(), heights_.end(), [&](int64_t height) { return height < height_; });
+  if (lower > 0) text += fmt::format("; {} of them lower, with white above and below", lower);
   return text;
+}
+
+Pictures::Rows Pictures::rows(int64_t index) const {
+  const int64_t height = heights_.at(static_cast<size_t>(index)), first = white_above(height, height_);
+  return {first, first + height};
 }
 
 Image Pictures::read(int64_t index) const {

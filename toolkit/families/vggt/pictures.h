@@ -26,6 +26,11 @@ class Pictures {
   /// "12 pictures of 518 x 336; 3 of them lower, with white above and below".
   std::string description() const;
   std::string name(int64_t index) const { return files_.at(static_cast<size_t>(index)).filename().string(); }
+  /// Rows `first` to `last`, without the last, of its picture: the others are white.
+  struct Rows {
+    int64_t first = 0, last = 0;
+  };
+  Rows rows(int64_t index) const;
   /// RGB bytes of (height, width). Throws DataError naming the file.
   Image read(int64_t index) const;
   /// Some of them as (count, 3, H, W) in [0, 1].
@@ -36,7 +41,8 @@ class Pictures {
   const int64_t patch_, side_;
   const bool as_is_;
   std::vector<std::filesystem::path> files_;
-  int64_t height_ = 0, width_ = 0, lower_ = 0;
+  std::vector<int64_t> heights_;  // of each before white is added
+  int64_t height_ = 0, width_ = 0;
 };
 
 /// The files of `folder` that is_image_name() takes, without hidden ones, in natural order.

@@ -47,6 +47,10 @@ const nlohmann::json& member(const nlohmann::json& json, const char* name, const
   return json[name];
 }
 
+std::string text_of(const nlohmann::json& json) {
+  return json.is_string() ? in_quotes(json.get<std::string>()) : std::string("no text");
+}
+
 // Depths of a scene (S, H, W), each 0 or above.
 std::vector<float> read_depths(const fs::path& file, int64_t frames, int64_t height, int64_t width) {
   const std::string bytes = content_of(file, kMaxFile), name = shown(file);
@@ -160,7 +164,9 @@ class SceneSource final : public DataSource {
       refuse(shown(folder / "frames"),
              fmt::format("holds {} pictures, and a sample has vggt.data.frames = {}", count, data_.frames));
     const fs::path cameras = folder / "cameras.json";
-    scene.cameras = parse_cameras(content_of(cameras, kMaxFile), shown(cameras));
+    std::vector<std::string> names;
+    for (const fs::path& frame : scene.frames) names.push_back(frame.filename().string());
+    scene.cameras = parse_cameras(content_of(cameras, kMaxFile), shown(cameras), names);
     if (std::ssize(scene.cameras) != count)
       refuse(shown(cameras),
              fmt::format("has {} cameras, and frames/ {} pictures", scene.cameras.size(), count));
@@ -234,13 +240,18 @@ Batch allocate_batch(const SceneOptions& data, int64_t scenes, at::TensorOptions
   return batch;
 }
 
-std::vector<Camera> parse_cameras(std::string_view text, const std::string& name) try {
+std::vector<Camera> parse_cameras(std::string_view text, const std::string& name,
+                                  const std::vector<std::string>& files) try {
   const nlohmann::json json = parse_strict_json(text, name, kJsonDepth);
   const nlohmann::json& list = member(json, "frames", name);
   if (!list.is_array()) refuse(name, "\"frames\" is no list");
   std::vector<Camera> cameras;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string place = fmt::format("{}: frame {}", name, i);
+    if (list[i].is_object() && list[i].contains("file") && i < files.size() && list[i]["file"] != files[i])
+      refuse(place, fmt::format("\"file\" is {}, and picture {} of frames/, by name, is {}; cameras stand in "
+                                "the order of pictures",
+                                text_of(list[i]["file"]), i, in_quotes(files[i])));
     Camera camera;
     const nlohmann::json& rows = member(list[i], "rotation", place);
     if (!rows.is_array() || rows.size() != 3) refuse(place, "\"rotation\" has not three rows");

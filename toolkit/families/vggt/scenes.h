@@ -25,8 +25,10 @@ enum BatchTensor : size_t { kPictures, kPoses, kDepths };
 Batch allocate_batch(const SceneOptions& data, int64_t scenes, at::TensorOptions options);
 
 /// Those of a cameras.json. Throws DataError that begins with `name` for any other text, a rotation that is
-/// none, and numbers that are not finite or, of focal lengths, not above 0.
-std::vector<Camera> parse_cameras(std::string_view text, const std::string& name);
+/// none, numbers that are not finite or, of focal lengths, not above 0, and a frame's "file" that is another
+/// than in `files`, where that has one for it.
+std::vector<Camera> parse_cameras(std::string_view text, const std::string& name,
+                                  const std::vector<std::string>& files = {});
 /// As parse_cameras() reads it, with `files`, a name for each, and `note`, where it is not "".
 std::string cameras_json(const std::vector<Camera>& cameras, const std::vector<std::string>& files,
                          const std::string& note);

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace dtk::policies {
 
@@ -18,6 +19,10 @@ inline constexpr int64_t kChosenRows = 2048;
 /// where that leaves it open, as few as have kChosenRows, and all where the model does not say how many a row
 /// has.
 int64_t rows_at_a_time(const InferenceOptions& options, std::string_view path, const RowsOf& rows);
+
+/// Throws PolicyError where InferenceOptions::heads were set and the name of none of a model's modules ends
+/// so.
+void check_heads(const InferenceOptions& options, const std::vector<std::string>& paths);
 
 /// Divides rows and queries only while gradients are off. A result of one tensor that is like its first input
 /// is written over it where nobody else holds that: a residual stream is there once.

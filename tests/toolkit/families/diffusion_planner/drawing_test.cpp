@@ -50,6 +50,10 @@ std::unique_ptr<Drawing> drawing_of(FileSystem& files, const std::string& list, 
   return draw_frames(files, model(), arguments);
 }
 
+const TensorDrawing& written(const Drawing& drawing) {
+  return dynamic_cast<const TensorDrawing&>(drawing);
+}
+
 const Frames& frames_of(const Drawing& drawing) {
   return dynamic_cast<const FrameSource&>(*drawing.data().all).frames();
 }
@@ -79,7 +83,7 @@ TEST_CASE("dit-sample: frames are those of the model, and listed by paths that a
   CHECK(data_lines(drawing->data(), {}) ==
         std::vector<std::string>{"data: 3 frames, 8 neighbours, 6 lanes (list.json)"});
   CHECK(drawing->counted() == "3 frames");
-  drawing->write(files, {});
+  written(*drawing).write(files, {});
   const test::TemporaryFolder other;
   const std::string list = other.write("frames.json", files.read("/drawn/frames.json")).string();
   const auto again = drawing_of(files, list, "/again");
@@ -109,7 +113,7 @@ TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
   drawing_to("/there");
   const std::vector<NamedTensor> drawn = {{"trajectories", at::rand({2, 3, 4, 4})},
                                           {"ego_future", at::rand({2, 4, 4})}};
-  drawing_to("/there/a/b")->write(files, drawn);
+  written(*drawing_to("/there/a/b")).write(files, drawn);
   CHECK(files.exists("/there/a/b/frames.json"));
   const test::SafetensorsFile file = test::read_safetensors(files, "/there/a/b/trajectories.safetensors");
   REQUIRE(file.tensors.size() == 2);

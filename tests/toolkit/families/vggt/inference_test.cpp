@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/simulation.h>
 
@@ -47,13 +48,27 @@ vggt::Scene scene_of(int64_t frames) {
           [all](int64_t first, int64_t count) { return all.narrow(0, first, count).clone(); }};
 }
 
+struct Dropped final : vggt::Results {
+  void take_poses(const at::Tensor&) override {}
+  void take_depths(int64_t, const at::Tensor&, const at::Tensor&) override {}
+  void take_points(int64_t, const at::Tensor&, const at::Tensor&) override {}
+};
+
+test::KeptResults inferred(int64_t frames, const std::vector<std::string>& overrides,
+                           const Weights* weights = nullptr) {
+  test::KeptResults results;
+  REQUIRE(vggt::infer(job(frames, overrides).config, kCpu, weights, scene_of(frames), results));
+  return results;
+}
+
 std::vector<PhasePeak> measured(const LoadedConfig& loaded) {
   const policies::CountingAllocatorGuard counting;
   policies::cpu_accounts().reset_phases("build");
   const vggt::Scene scene{*loaded.inferred, kHeight, kWidth, [](int64_t, int64_t count) {
                             return at::empty({count, 3, kHeight, kWidth}).zero_();
                           }};
-  vggt::infer(loaded.config, kCpu, nullptr, scene);
+  Dropped results;
+  vggt::infer(loaded.config, kCpu, nullptr, scene, results);
   return policies::cpu_accounts().phases();
 }
 
@@ -96,11 +111,10 @@ TEST_CASE("nothing is saved for backward, and gradients that are left on by mist
 }
 
 TEST_CASE("cameras, depths and points are those of a pass without policies") {
-  const vggt::Scene scene = scene_of(5);
-  const auto inferred = [&](const std::vector<std::string>& overrides) {
-    return vggt::infer(job(5, with({"vggt.points=true"}, overrides)).config, kCpu, nullptr, scene);
+  const auto found = [](const std::vector<std::string>& overrides) {
+    return inferred(5, with({"vggt.points=true"}, overrides));
   };
-  const vggt::Inferred off = inferred({"policies.inference.enabled=false"});
+  const test::KeptResults off = found({"policies.inference.enabled=false"});
   struct Kept {
     std::vector<std::string> overrides;
     bool same_bits;
@@ -117,7 +131,7 @@ TEST_CASE("cameras, depths and points are those of a pass without policies") {
       {{"policies.inference.head_chunk=1"}, false},
   }));
   CAPTURE(kept.overrides);
-  const vggt::Inferred on = inferred(kept.overrides);
+  const test::KeptResults on = found(kept.overrides);
   for (const auto& [a, b] : {std::pair(on.poses, off.poses),
                              {on.depths, off.depths},
                              {on.depth_confidence, off.depth_confidence},
@@ -129,19 +143,37 @@ TEST_CASE("cameras, depths and points are those of a pass without policies") {
   }
 }
 
-TEST_CASE("in bf16 chunks bring no result further from fp32 than all rows at once are") {
-  const vggt::Scene scene = scene_of(5);
-  const auto inferred = [&](const std::vector<std::string>& overrides) {
-    return vggt::infer(job(5, overrides).config, kCpu, nullptr, scene);
-  };
-  const std::vector<std::string> bf16{"policies.precision.enabled=true", "policies.inference.token_chunk=0",
-                                      "policies.inference.frame_chunk=0", "policies.inference.head_chunk=0"};
-  const vggt::Inferred exact = inferred({"policies.inference.enabled=false"}), whole = inferred(bf16),
-                       some = inferred(with({"policies.precision.enabled=true"}, kChunks));
-  const double off = farthest(whole.depths, exact.depths);
-  CHECK(off > 1e-5);  // it is bf16
-  CHECK(farthest(some.depths, exact.depths) <= 1.5 * off);
-  CHECK(farthest(some.poses, exact.poses) <= 1.5 * farthest(whole.poses, exact.poses));
+TEST_CASE("in bf16 chunks bring no result further from fp64 than 1.5 times what all rows at once are") {
+  constexpr int64_t kFrames = 5;
+  const models::VggtOptions options = vggt::options_of(job(kFrames, {}).config).model;
+  // The same weights in both: numbers that bf16 has.
+  const models::Vggt exact(options, kCpu, policies::make_generator(kCpu, 4), {at::kDouble, at::kDouble});
+  Weights weights;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : exact.parameters()) {
+    const at::Tensor narrow = parameter.to(at::kBFloat16).to(at::kFloat);
+    at::Tensor(parameter).copy_(narrow);
+    weights.tensors.push_back({name, at::kFloat, narrow.sizes().vec(), [narrow] { return narrow.clone(); }});
+  }
+  const models::VggtOutputs outputs =
+      exact.forward(scene_of(kFrames).read(0, kFrames).to(at::kDouble).unsqueeze(0));
+  const std::vector<std::string> bf16{"policies.precision.enabled=true", "vggt.infer.narrow_heads=true"};
+  const test::KeptResults whole = inferred(kFrames,
+                                           with(bf16, {"policies.inference.token_chunk=0",
+                                                       "policies.inference.frame_chunk=0",
+                                                       "policies.inference.head_chunk=0"}),
+                                           &weights),
+                          some = inferred(kFrames, with(bf16, kChunks), &weights);
+  for (const auto& [name, one, all, wanted] :
+       {std::tuple("depths", some.depths, whole.depths, outputs.depths[0]),
+        {"confidence", some.depth_confidence, whole.depth_confidence, outputs.depth_confidence[0]},
+        {"poses", some.poses, whole.poses, outputs.poses[0]}}) {
+    CAPTURE(name);
+    const double off = farthest(all, wanted);
+    CHECK(off > 1e-5);  // it is bf16
+    CHECK(off < 0.1);   // of the same network
+    CHECK(farthest(one, wanted) <= 1.5 * off);
+  }
 }
 
 TEST_CASE("each part of the policy lowers the peak of its phase, or holds what the law says") {
@@ -152,10 +184,13 @@ TEST_CASE("each part of the policy lowers the peak of its phase, or holds what t
         job(kFrames, left_out.empty() ? all : with(all, {"policies.inference." + left_out})), kCuda);
     return policies::phase_named(plan.memory.phases, phase)->peak.bytes;
   };
-  for (const auto& [phase, left_out] :
-       {std::pair("encode", "frame_chunk=0"), {"aggregate", "frame_chunk=0"}, {"aggregate", "token_chunk=0"},
-        {"depth", "head_chunk=0"}, {"camera", "taps=tapped"}, {"camera", "taps=all"},
-        {"encode", "gradients=true"}}) {
+  for (const auto& [phase, left_out] : {std::pair("encode", "frame_chunk=0"),
+                                        {"aggregate", "frame_chunk=0"},
+                                        {"aggregate", "token_chunk=0"},
+                                        {"depth", "head_chunk=0"},
+                                        {"camera", "taps=tapped"},
+                                        {"camera", "taps=all"},
+                                        {"encode", "gradients=true"}}) {
     CAPTURE(phase, left_out);
     CHECK(phase_of(phase, left_out) > phase_of(phase, ""));
   }
@@ -194,7 +229,9 @@ TEST_CASE(
     loaded.config.train.steps = 10;
     loaded.config.policies.checkpoint.enabled = policies::Enabled::on;
     const std::string bytes = std::to_string(peak_of(300, many));
-    CHECK(policies_without_use(loaded, kCuda).front().ends_with("with it is " + bytes + " bytes, without " + bytes));
+    CHECK(policies_without_use(loaded, kCuda)
+              .front()
+              .ends_with("with it is " + bytes + " bytes, without " + bytes));
   }
   // What a run asked for its training is a line.
   LoadedConfig trained = job(4, {});

@@ -1,0 +1,2 @@
+// Owner of the precompiled header: nothing links it.
+int main() {}

@@ -1,0 +1,275 @@
+#include "toolkit/families/vggt/scene_files.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/families/vggt/scenes.h"
+#include "toolkit/io/npy.h"
+
+namespace dtk::vggt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCameras[] = "cameras.json", kPoints[] = "points.ply", kDepthPictures[] = "depth";
+
+std::string named(const std::string& name, bool random) {
+  return (random ? "random_" : "") + name;
+}
+
+void check_finite(const char* what, const at::Tensor& values) {
+  if (is_finite(values)) return;
+  throw Error(ExitCode::failure, std::string("the model's ") + what +
+                                     " are not finite, so that nothing was written; are these its weights?");
+}
+
+// Grey from near, white, to far, black; with the depths that they stand for.
+std::pair<std::string, std::string> preview(const at::Tensor& depths) {
+  const float* const values = depths.const_data_ptr<float>();
+  const auto count = static_cast<size_t>(depths.numel());
+  const auto [least, most] = std::minmax_element(values, values + count);
+  const float range = *most > *least ? *most - *least : 1;
+  Image image{depths.size(0), depths.size(1), 1, std::vector<uint8_t>(count)};
+  std::transform(values, values + count, image.pixels.begin(), [&](float depth) {
+    return static_cast<uint8_t>(std::lround(255 * (1 - (depth - *least) / range)));
+  });
+  return {encode_png(image), fmt::format("{{\"white\": {}, \"black\": {}}}", *least, *least + range)};
+}
+
+}  // namespace
+
+// What points.ply is made of.
+struct SceneFiles::Cloud {
+  const Array& values;  // three numbers a pixel, or its depth
+  const Array& confidence;
+  bool are_points = false;
+};
+
+void SceneFiles::check_folder(FileSystem& files, const fs::path& folder, bool random) {
+  for (const char* const name : {kCameras, "depth.npy", kDepthPictures, "points.npy", kPoints}) {
+    if (files.exists(folder / named(name, random)))
+      throw ConfigError("--out " + folder.string() + ": holds " + named(name, random) +
+                        " already; name another folder");
+  }
+  if (files.exists(folder) && !files.is_folder(folder))
+    throw ConfigError("--out " + folder.string() + ": is a file; name a folder");
+}
+
+SceneFiles::SceneFiles(FileSystem& files, fs::path folder, std::shared_ptr<const Pictures> pictures,
+                       bool random)
+    : files_(files),
+      folder_(without_slash(folder)),
+      partial_(folder_.string() + ".partial"),
+      pictures_(std::move(pictures)),
+      random_(random) {
+  files_.remove_all(partial_);
+  files_.create_directories(partial_);
+}
+
+SceneFiles::~SceneFiles() try {
+  files_.remove_all(partial_);
+} catch (const FileError&) {  // it is named for what it is
+}
+
+fs::path SceneFiles::place(const std::string& name) const {
+  return partial_ / named(name, random_);
+}
+
+// Of pictures that differ in their endings alone with these.
+std::string SceneFiles::preview_name(int64_t index) const {
+  const auto stem = [&](int64_t i) { return fs::path(pictures_->name(i)).stem().string(); };
+  for (int64_t i = 0; i < pictures_->size(); ++i) {
+    if (i != index && stem(i) == stem(index)) return pictures_->name(index) + ".png";
+  }
+  return stem(index) + ".png";
+}
+
+void SceneFiles::append(Array& array, const std::string& name, const at::Tensor& some) {
+  if (!array.file) {
+    array.name = name;
+    array.file = files_.create(place(name));
+    std::vector<int64_t> shape = some.sizes().vec();
+    array.of_frame = some.numel() / shape[0];
+    shape[0] = pictures_->size();
+    write_npy_header(*array.file, at::kFloat, shape);
+    array.file->sync();
+    array.values_begin = files_.size(place(name));
+  }
+  array.file->write(some.const_data_ptr<float>(), some.nbytes());
+}
+
+std::vector<float> SceneFiles::frame_of(const Array& array, int64_t index) const {
+  std::vector<float> values(static_cast<size_t>(array.of_frame));
+  const size_t bytes = values.size() * sizeof(float);
+  files_.read_into(place(array.name), array.values_begin + static_cast<uint64_t>(index) * bytes,
+                   values.data(), bytes);
+  return values;
+}
+
+void SceneFiles::take_poses(const at::Tensor& poses) {
+  check_finite("poses", poses);
+  const float* const values = poses.const_data_ptr<float>();
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < poses.size(0); ++i) {
+    Pose pose{};
+    std::copy(values + 9 * i, values + 9 * (i + 1), pose.begin());
+    cameras_.push_back(
+        camera_of(pose, static_cast<double>(pictures_->height()), static_cast<double>(pictures_->width())));
+    names.push_back(pictures_->name(i));
+  }
+  write_file_atomically(files_, place(kCameras), cameras_json(cameras_, names, random_ ? kRandomNote : ""));
+}
+
+void SceneFiles::take_depths(int64_t first, const at::Tensor& depths, const at::Tensor& confidence) {
+  check_finite("depths", depths);
+  check_finite("confidences", confidence);
+  if (first == 0) files_.create_directories(place(kDepthPictures));
+  append(depths_, "depth.npy", depths);
+  append(depth_confidence_, "depth_confidence.npy", confidence);
+  for (int64_t i = 0; i < depths.size(0); ++i) {
+    const auto [png, scale] = preview(depths.select(0, i));
+    const std::string name = named(preview_name(first + i), random_);
+    write_file_atomically(files_, place(kDepthPictures) / name, png);
+    scales_ += fmt::format("{} {}: {}", scales_.empty() ? "{" : ",\n", nlohmann::json(name).dump(), scale);
+  }
+}
+
+void SceneFiles::take_points(int64_t, const at::Tensor& points, const at::Tensor& confidence) {
+  check_finite("points", points);
+  check_finite("confidences", confidence);
+  append(points_, "points.npy", points);
+  append(points_confidence_, "points_confidence.npy", confidence);
+}
+
+// each(frame, pixel, its values, confidence) of what is no white.
+template <class Each>
+void SceneFiles::each_pixel(const Cloud& cloud, const Each& each) const {
+  const auto width = static_cast<size_t>(pictures_->width());
+  const size_t numbers = cloud.are_points ? 3 : 1;
+  for (int64_t frame = 0; frame < pictures_->size(); ++frame) {
+    const std::vector<float> values = frame_of(cloud.values, frame), sure = frame_of(cloud.confidence, frame);
+    const Pictures::Rows rows = pictures_->rows(frame);
+    for (size_t pixel = static_cast<size_t>(rows.first) * width;
+         pixel < static_cast<size_t>(rows.last) * width; ++pixel)
+      each(frame, pixel, values.data() + numbers * pixel, sure[pixel]);
+  }
+}
+
+// The lower one of an even number. Confidences are above 1, and bits of such numbers have their order: first
+// their upper half is found, then the lower one.
+float SceneFiles::median(const Cloud& cloud) const {
+  uint32_t found = 0, known = 0;  // bits, and which of them are known
+  std::optional<int64_t> rank;    // among those that agree in them
+  for (const int shift : {16, 0}) {
+    std::vector<int64_t> counts(1 << 16);
+    int64_t all = 0;
+    each_pixel(cloud, [&](int64_t, size_t, const float*, float confidence) {
+      const auto bits = std::bit_cast<uint32_t>(confidence);
+      if ((bits & known) != found) return;
+      ++counts[(bits >> shift) & 0xFFFF];
+      ++all;
+    });
+    if (!rank) rank = (all - 1) / 2;
+    uint32_t half = 0;
+    while (*rank >= counts[half]) *rank -= counts[half++];
+    found |= half << shift;
+    known |= uint32_t{0xFFFF} << shift;
+  }
+  return std::bit_cast<float>(found);
+}
+
+// each(frame, pixel, point) of those above `limit`; returns the surest confidence of all.
+template <class Each>
+float SceneFiles::each_point(const Cloud& cloud, double limit, const Each& each) const {
+  const auto height = static_cast<double>(pictures_->height()),
+             width = static_cast<double>(pictures_->width());
+  const auto side = static_cast<size_t>(pictures_->width());
+  float surest = 1;
+  each_pixel(cloud, [&](int64_t frame, size_t pixel, const float* values, float confidence) {
+    surest = std::max(surest, confidence);
+    if (!(static_cast<double>(confidence) > limit)) return;
+    std::array<float, 3> point{};
+    if (cloud.are_points) {
+      std::copy_n(values, 3, point.begin());
+    } else {
+      const Vector behind =
+          point_behind(cameras_[static_cast<size_t>(frame)], static_cast<double>(pixel % side) + 0.5,
+                       static_cast<double>(pixel / side) + 0.5, static_cast<double>(*values), height, width);
+      std::copy(behind.begin(), behind.end(), point.begin());
+    }
+    if (std::all_of(point.begin(), point.end(), [](float one) { return std::isfinite(one); }))
+      each(frame, pixel, point);
+  });
+  return surest;
+}
+
+// Binary PLY, whose head says how many there are.
+void SceneFiles::write_points(const Cloud& cloud, double limit) const {
+  int64_t count = 0;
+  const float surest = each_point(cloud, limit, [&](int64_t, size_t, const auto&) { ++count; });
+  if (count == 0)
+    throw ConfigError(
+        fmt::format("--confidence {}: no point is above it, the surest has {}; points.ply is "
+                    "left out, the other files are in {}",
+                    limit, surest, folder_.string()));
+  write_file_atomically(files_, place(kPoints), [&](WritableFile& file) {
+    std::string text = fmt::format(
+        "ply\nformat binary_little_endian 1.0\n{}comment confidence above {}\nelement vertex {}\n"
+        "property float x\nproperty float y\nproperty float z\n"
+        "property uchar red\nproperty uchar green\nproperty uchar blue\nend_header\n",
+        random_ ? "comment " + std::string(kRandomNote) + "\n" : "", limit, count);
+    int64_t colours_of = -1;
+    Image colours;
+    each_point(cloud, limit, [&](int64_t frame, size_t pixel, const std::array<float, 3>& point) {
+      if (colours_of != frame) {
+        colours = pictures_->read(colours_of = frame);
+        file.write(text.data(), text.size());
+        text.clear();
+      }
+      std::array<char, 15> vertex{};
+      std::memcpy(vertex.data(), point.data(), sizeof(point));
+      std::memcpy(vertex.data() + sizeof(point), colours.pixels.data() + 3 * pixel, 3);
+      text.append(vertex.data(), vertex.size());
+    });
+    file.write(text.data(), text.size());
+  });
+}
+
+void SceneFiles::put_in_place() {
+  if (!files_.exists(folder_)) {
+    files_.rename(partial_, folder_);
+  } else {
+    for (const std::string& name : files_.list(partial_)) files_.rename(partial_ / name, folder_ / name);
+  }
+  files_.sync_directory(parent_of(folder_));
+}
+
+void SceneFiles::finish(std::optional<double> confidence) {
+  for (Array* const array : {&depths_, &depth_confidence_, &points_, &points_confidence_}) {
+    if (!array->file) continue;
+    array->file->sync();
+    array->file->close();
+  }
+  if (!scales_.empty())
+    write_file_atomically(files_, place(kDepthPictures) / named("scales.json", random_), scales_ + "}\n");
+  const bool are_points = points_.file != nullptr;
+  if (!are_points && (cameras_.empty() || !depths_.file)) return put_in_place();
+  const Cloud cloud =
+      are_points ? Cloud{points_, points_confidence_, true} : Cloud{depths_, depth_confidence_, false};
+  try {
+    const double limit = confidence ? *confidence : static_cast<double>(median(cloud));
+    write_points(cloud, limit);
+  } catch (const ConfigError&) {
+    put_in_place();
+    throw;
+  }
+  put_in_place();
+}
+
+}  // namespace dtk::vggt

@@ -223,9 +223,23 @@ void Trainer::accumulate_gradients() {
   const DropoutMaskScope masks;
   GradientGuard gradients(optimizer_);
   const StepSize step{samples, loader_->weight_of_next(samples)};
-  for (int64_t left = samples; left > 0;) left -= forward_backward(step);
+  if (clock_.waits_for_threads()) {
+    run_planned(step);
+  } else {
+    for (int64_t left = samples; left > 0;) left -= forward_backward(step);
+  }
   check_reached();
   gradients.keep();
+}
+
+// The micro-batches of a plan are alike but for the last, so that most of them are left out.
+void Trainer::run_planned(const StepSize& step) {
+  const int64_t micro_batch = samples_of_micro_batch(config_);
+  policies::FoldableLoop passes("micro-batches", (step.samples + micro_batch - 1) / micro_batch);
+  for (int64_t given = 0; const auto pass = passes.next(); ++given) {
+    for (; given < *pass; ++given) loader_->next();
+    forward_backward(step);
+  }
 }
 
 void Trainer::check_reached() const {

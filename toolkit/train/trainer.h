@@ -156,6 +156,7 @@ class Trainer {
   };
   void add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step);
   int64_t forward_backward(const StepSize& step);
+  void run_planned(const StepSize& step);
   void pass_over(int64_t samples);
   void begin_step();
   void check_onednn();

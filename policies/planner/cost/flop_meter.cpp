@@ -29,33 +29,33 @@ FlopMeter::~FlopMeter() {
 void FlopMeter::step_done() {
   const std::lock_guard lock(mutex_);
   steps_.push_back(std::exchange(current_, {}));
-  recomputed_.push_back(std::exchange(current_recomputed_, {}));
 }
 
-Flops FlopMeter::current() const {
+CountedFlops FlopMeter::current() const {
   const std::lock_guard lock(mutex_);
   return current_;
 }
 
-void FlopMeter::repeat_since(const Flops& before, int64_t times) {
+void FlopMeter::repeat_since(const CountedFlops& before, int64_t times) {
   const std::lock_guard lock(mutex_);
-  for (int64_t Flops::*const pass : {&Flops::forward, &Flops::backward, &Flops::recomputed,
-                                     &Flops::attention_again, &Flops::without_grad}) {
+  const auto repeat = [&](int64_t& now, int64_t then) {
     int64_t more = 0;
-    const bool fits = !__builtin_mul_overflow(current_.*pass - before.*pass, times, &more) &&
-                      !__builtin_add_overflow(current_.*pass, more, &more);
-    current_.*pass = fits ? more : std::numeric_limits<int64_t>::max();  // more than anybody computes
+    const bool fits =
+        !__builtin_mul_overflow(now - then, times, &more) && !__builtin_add_overflow(now, more, &more);
+    now = fits ? more : std::numeric_limits<int64_t>::max();  // more than anybody computes
+  };
+  for (int64_t Flops::*const pass :
+       {&Flops::forward, &Flops::backward, &Flops::recomputed, &Flops::attention_again, &Flops::without_grad})
+    repeat(current_.flops.*pass, before.flops.*pass);
+  for (auto& [path, flops] : current_.recomputed) {
+    const auto then = before.recomputed.find(path);
+    repeat(flops, then == before.recomputed.end() ? 0 : then->second);
   }
 }
 
-std::vector<Flops> FlopMeter::steps() const {
+std::vector<CountedFlops> FlopMeter::steps() const {
   const std::lock_guard lock(mutex_);
   return steps_;
-}
-
-std::vector<std::map<std::string, int64_t>> FlopMeter::recomputed() const {
-  const std::lock_guard lock(mutex_);
-  return recomputed_;
 }
 
 void FlopMeter::count(const OperatorFlops& flops) {
@@ -69,10 +69,11 @@ void FlopMeter::add(const OperatorFlops& flops) {
   std::string path = recomputed ? policies::module_path() : "";
   if (recomputed && path.empty()) path = policies::backward_place().path;
   const std::lock_guard lock(mutex_);
-  current_.attention_again += flops.again;
-  if (recomputed && flops.asked > 0) current_recomputed_[path] += flops.asked;
-  int64_t& pass = in_backward ? (graph ? current_.recomputed : current_.backward)
-                              : (graph ? current_.forward : current_.without_grad);
+  Flops& now = current_.flops;
+  now.attention_again += flops.again;
+  if (recomputed && flops.asked > 0) current_.recomputed[path] += flops.asked;
+  int64_t& pass =
+      in_backward ? (graph ? now.recomputed : now.backward) : (graph ? now.forward : now.without_grad);
   if (__builtin_add_overflow(pass, flops.asked, &pass)) pass = std::numeric_limits<int64_t>::max();
 }
 

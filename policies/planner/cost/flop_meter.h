@@ -13,6 +13,13 @@
 
 namespace dtk::planner {
 
+/// Of a step.
+struct CountedFlops {
+  Flops flops;
+  std::map<std::string, int64_t>
+      recomputed;  // Flops::recomputed by the module that runs again; "" outside of all
+};
+
 /// Counts every operator call of the process while alive; one at a time. Thread-safe.
 class FlopMeter : policies::NotCopied {
  public:
@@ -22,13 +29,11 @@ class FlopMeter : policies::NotCopied {
   /// Ends the current step.
   void step_done();
   /// Of the current step so far.
-  Flops current() const;
+  CountedFlops current() const;
   /// Adds what came since it was `before`, so many times: of passes that are left out as they repeat.
-  void repeat_since(const Flops& before, int64_t times);
+  void repeat_since(const CountedFlops& before, int64_t times);
   /// Of each step that ended.
-  std::vector<Flops> steps() const;
-  /// Flops::recomputed of each by the module that runs again; "" outside of all.
-  std::vector<std::map<std::string, int64_t>> recomputed() const;
+  std::vector<CountedFlops> steps() const;
 
   /// For the calling thread's pass, in the meter that is alive.
   static void count(const OperatorFlops& flops);
@@ -36,10 +41,8 @@ class FlopMeter : policies::NotCopied {
  private:
   void add(const OperatorFlops& flops);
   mutable std::mutex mutex_;
-  Flops current_;
-  std::map<std::string, int64_t> current_recomputed_;
-  std::vector<Flops> steps_;
-  std::vector<std::map<std::string, int64_t>> recomputed_;
+  CountedFlops current_;
+  std::vector<CountedFlops> steps_;
 };
 
 /// While alive, what this thread's operators call in turn is not counted again.

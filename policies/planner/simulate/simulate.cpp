@@ -55,7 +55,7 @@ class Folding final : public policies::Simulation {
       LedgerSnapshot books;
       const bool repeats = before_ && before_->equal(books);
       before_ = std::move(books);
-      const Flops counted = std::exchange(counted_, flops_.current());
+      const CountedFlops counted = std::exchange(counted_, flops_.current());
       const int64_t next = done + 1, last = count - 1;
       if (!repeats || next >= last) return next;
       folded_[what_] += last - next;
@@ -67,8 +67,8 @@ class Folding final : public policies::Simulation {
     std::map<std::string, int64_t>& folded_;
     FlopMeter& flops_;
     const std::string what_;
-    Flops counted_;                         // at the end of the pass before
-    std::optional<LedgerSnapshot> before_;  // at the end of the pass before
+    CountedFlops counted_;                  // at the end of the pass before
+    std::optional<LedgerSnapshot> before_;  // likewise
   };
 
   std::map<std::string, int64_t>& folded_;
@@ -117,9 +117,9 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
     const bool on_cpu = device.is_cpu();
     result.on_cpu = on_cpu;
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
-    result.steps = flops.steps();
-    const auto recomputed = flops.recomputed();
-    if (!recomputed.empty()) result.recomputed = recomputed.at(result.steady_number());
+    const std::vector<CountedFlops> steps = flops.steps();
+    for (const CountedFlops& step : steps) result.steps.push_back(step.flops);
+    if (!steps.empty()) result.recomputed = steps.at(result.steady_number()).recomputed;
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
     result.scratch = ScratchBook::instance().planned();
     result.scratch.source = options.scratch_source;

@@ -80,6 +80,9 @@ void check_folding(const LoadedConfig& loaded, const std::vector<std::string>& f
   }
   CHECK(equal(short_plan.device, whole.device));
   CHECK(equal(short_plan.host, whole.host));
+  CHECK(short_plan.steps.front() == whole.steps.front());
+  CHECK(short_plan.steps.at(short_plan.steady_number()) == whole.steps.at(whole.steady_number()));
+  CHECK(short_plan.recomputed == whole.recomputed);
   CHECK(described(differences(planned_storages(loaded, true), planned_storages(loaded, false), false)) == "");
 }
 
@@ -175,6 +178,13 @@ TEST_CASE("a folded plan equals the one of all passes") {
                                         "sample.sampler=ddpm", "sample.steps=20", "data.validation=17",
                                         "train.validate_every=10", "sample.per_class=5"})),
                 {"sampler steps", "validation", "steady steps"});
+  // The last of six may be a short one.
+  for (const char* const drop_last : {"data.drop_last=true", "data.drop_last=false"}) {
+    check_folding(parse_config("", "job",
+                               small_job({"train.accumulate=6", "data.batch=24", "data.samples=44", drop_last,
+                                          "policies.checkpoint.enabled=true"})),
+                  {"micro-batches"});
+  }
 }
 
 TEST_CASE("a policy's period is planned once if it returns to the books it began with") {

@@ -76,6 +76,7 @@ TEST_CASE("claims: where one holds is found from a small batch as from a large o
 TEST_CASE("claims: of what is said to fit a device both ways are planned, with the samples that are named") {
   const LoadedConfig loaded = parse_config(R"(
 train.model = "llava"
+train.threads = 1
 train.parts = ["projector", "lora"]
 train.steps = 2
 train.accumulate = 2

@@ -93,6 +93,24 @@ function(dtk_room)
   set_property(GLOBAL APPEND PROPERTY dtk_${DTK_ROOM_LIBRARY}_rooms ${room})
 endfunction()
 
+# With DTK_UNITY, programs that include much the same read it from one compiled file; the other presets show an include
+# that is missing. The compiler takes it only where its options are those that it was made with.
+# dtk_compiled_headers(<name> <header> <empty program> [options]); <name> is a target that nothing else builds.
+function(dtk_compiled_headers name header source)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  dtk_configure_target(${name})
+  target_compile_options(${name} PRIVATE ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${header})
+endfunction()
+# dtk_use_compiled_headers(<target> <name> [the same options])
+function(dtk_use_compiled_headers target name)
+  if(DTK_UNITY)
+    # ccache needs the other option to keep what reads a compiled header.
+    target_compile_options(${target} PRIVATE ${ARGN} $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()
+
 # dtk_program(<name> SOURCES <files> DEPENDS <targets>): executable <name> in the build folder's root.
 function(dtk_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})

@@ -28,7 +28,7 @@ struct Taken {
   int64_t scratch = 0, kept = 0;
 };
 
-Taken multiply(const at::Tensor& a, const at::Tensor& b) {
+Taken matrix_product(const at::Tensor& a, const at::Tensor& b) {
   policies::MemoryAccounts& accounts = policies::cpu_accounts();
   accounts.start_event_log();
   const int64_t before = heap_bytes();
@@ -48,7 +48,7 @@ ExitCode measure(int threads) {
       const auto options = at::TensorOptions().dtype(type);
       const at::Tensor a = at::zeros({rows, 384}, options), b = at::zeros({384, 1536}, options);
       for (int call = 1; call <= 3; ++call) {
-        const Taken taken = multiply(a, b);
+        const Taken taken = matrix_product(a, b);
         std::printf("%-8s %10lld x384x1536 %6d %10lld %22lld\n", type == at::kFloat ? "fp32" : "bf16",
                     static_cast<long long>(rows), call, static_cast<long long>(taken.scratch),
                     static_cast<long long>(taken.kept));

@@ -89,6 +89,16 @@ VggtOptions resolved(VggtOptions options) {
   return options;
 }
 
+std::vector<std::string> head_paths(const VggtOptions& options) {
+  std::vector<std::string> paths;
+  if (options.camera) paths.emplace_back("camera_head");
+  for (const auto& [is_there, name] :
+       {std::pair(options.depths, "depth_head"), {options.points, "point_head"}}) {
+    if (is_there) paths.insert(paths.end(), {name, std::string(name) + ".projects.*"});
+  }
+  return paths;
+}
+
 std::vector<VggtProblem> problems(const VggtOptions& options) {
   return Check(options).found();
 }

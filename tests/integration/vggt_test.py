@@ -84,6 +84,10 @@ def safetensors(tensors: dict[str, tuple[list[int], bytes]]) -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(content for _, content in tensors.values())
 
 
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 class Vggt(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -295,6 +299,7 @@ class Vggt(unittest.TestCase):
         most = self.plan("--infer", "--max-frames", "1GiB")
         count = int(re.match(r"(\d+) frames fit", most)[1])
 
+        self.assertRegex(self.plan("--infer", "--max-frames", "h100"), r"^\d{4,} frames fit")
         # Fewer frames of heads at a time leave room for more, and are said.
         (key, value), = re.findall(r"\nset +(\S+) = (\d+), with which more fit", most)
         self.assertEqual(key, "policies.inference.head_chunk")
@@ -306,6 +311,22 @@ class Vggt(unittest.TestCase):
         self.assertLessEqual(whole(count), 2**30)
         self.assertGreater(whole(count + 1), 2**30)
 
+    def test_a_budget_sets_fewer_frames_of_heads_at_a_time(self):
+        job = ("--infer", "--frames", "40", "--set")
+
+        def need(chunk: str) -> int:
+            refused = self.plan(*job, "memory.budget=1MB", "--set", f"policies.inference.head_chunk={chunk}", code=MEMORY)
+            return sum(int(one) for one in re.findall(r"\((\d+) bytes\)(?:, in phase| that the device adds)", refused))
+
+        def peak(*more: str) -> int:
+            return json.loads(self.plan(*job, *more, "--json"))["peak"]["bytes"]
+
+        free, budget = peak("train.seed=0"), f"memory.budget={need('1')}"
+        self.assertLess(peak(budget), free)
+        self.assertRegex(one_line(self.plan(*job, budget)), r"policies.inference.head_chunk = [124], with which it fits into memory.budget")
+        # What is set stays as it is.
+        self.assertIn("does not fit", self.plan(*job, budget, "--set", "policies.inference.head_chunk=9", code=MEMORY))
+
     def test_plans_that_are_refused(self):
         refused = [
             (("--infer", "--frames", "0"), CONFIGURATION, '"0" is no number of frames'),
@@ -315,6 +336,7 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "1,2", "--table"), CONFIGURATION, "are of one number"),
             (("--infer", "--frames", "1", "--max-batch", "1GB"), CONFIGURATION, "nothing is trained"),
             (("--infer", "--max-frames", "some"), CONFIGURATION, "is not a size"),
+            (("--infer", "--max-frames", "h100", "--device", "cpu"), CONFIGURATION, "plans for the machine's; leave it out"),
             (("--infer", "--max-frames", "1MB"), MEMORY, "not even one of the frames fits"),
             (("--infer", "--frames", "3", "--set", "memory.budget=1MB"), MEMORY, "does not fit into memory.budget"),
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.enabled=true"), CONFIGURATION, "recomputing frees none"),

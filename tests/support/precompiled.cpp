@@ -1,2 +1,2 @@
-// Owner of the precompiled header: nothing links it.
+// Owner of the compiled headers: nothing links it.
 int main() {}

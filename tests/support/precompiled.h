@@ -1,4 +1,4 @@
-// What most test programs include, compiled once (tests/CMakeLists.txt); no file includes it by name.
+// What most test programs include, compiled once (cmake/DtkLibrary.cmake); no file includes it by name.
 #pragma once
 // Before Catch2: both define the macro CHECK, and the tests' is Catch2's.
 #include <c10/util/Logging.h>

@@ -138,6 +138,18 @@ std::vector<int64_t> counts_of(const Given& given) {
   return counts;
 }
 
+// As it was written; "": not given.
+std::string size_or_card(const Given& given, const char* name) {
+  std::string text = given.text(name);
+  if (given.has(name) && !is_byte_size(text) && find_card(text) == nullptr) {
+    std::vector<std::string> names;
+    for (const Card& card : cards()) names.push_back(card.name);
+    fail_argument(given.place(name), "\"" + text + "\" is not a size; allowed: " + wanted(ByteSize{}, "") +
+                                         "; or a card: " + listed(names, " or "));
+  }
+  return text;
+}
+
 // --infer with one of --frames and --max-frames, and what has no use beside it.
 void parse_inference(const Given& given, PlanArguments& arguments) {
   arguments.infer = given.has("infer");
@@ -158,10 +170,7 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
   arguments.frames = counts_of(given);
   if (given.has("frames") && arguments.frames.empty())
     fail_argument("--frames", "names no number; write for example --frames 1,10,100");
-  arguments.max_frames = given.text("max-frames");
-  if (given.has("max-frames") && !is_byte_size(arguments.max_frames))
-    fail_argument(given.place("max-frames"),
-                  "\"" + arguments.max_frames + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
+  arguments.max_frames = size_or_card(given, "max-frames");
   if (arguments.frames.size() > 1 && (given.has("table") || given.has("explain") || given.has("claims")))
     fail_argument(given.place("frames"), "--table, --explain and --claims are of one number; name one");
   for (const char* name : {"claims", "explain"}) {
@@ -295,15 +304,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.device = *device;
   arguments.config = config_of(given, arguments.device);
   arguments.set = given.all("set");
-  arguments.max_batch = given.text("max-batch");
-  if (given.has("max-batch") && !is_byte_size(arguments.max_batch) &&
-      find_card(arguments.max_batch) == nullptr) {
-    std::vector<std::string> names;
-    for (const Card& card : cards()) names.push_back(card.name);
-    fail_argument(given.place("max-batch"), "\"" + arguments.max_batch +
-                                                "\" is not a size; allowed: " + wanted(ByteSize{}, "") +
-                                                "; or a card: " + listed(names, " or "));
-  }
+  arguments.max_batch = size_or_card(given, "max-batch");
   arguments.calibrate = given.text("calibrate");
   arguments.calibration = given.text("calibration");
   if (measures_here(arguments) && arguments.device != PlannedDevice::cpu)

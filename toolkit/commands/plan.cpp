@@ -184,8 +184,16 @@ void report_plan(const PlanJob& job) {
   check_budget(job, plan);
 }
 
-// `size` is none of a card.
-int64_t bytes_of_size(const std::string& size, c10::Device device, const std::string& place) {
+// `size`: or a card, which `card` is then.
+int64_t bytes_of_size(const std::string& size, c10::Device device, const std::string& place,
+                      const Card** card = nullptr) {
+  if (const Card* const one = find_card(size)) {
+    if (device.is_cpu())
+      throw ConfigError(place +
+                        ": the memory of a card, and --device cpu plans for the machine's; leave it out");
+    if (card != nullptr) *card = one;
+    return one->bytes;
+  }
   const auto percent = parse_percent(size);
   return percent ? part_of_device(*percent, device, place) : *parse_bytes(size);
 }
@@ -223,6 +231,11 @@ void report_inference(const PlanJob& job) {
   std::string notes;
   for (const std::string& note : policies_without_use(loaded, job.device, job.options))
     notes += wrapped(note, 0) + "\n";
+  if (job.budget && !asked.table) {
+    LoadedConfig within = within_budget(loaded, job.device, *job.budget, job.options);
+    notes += set_text(loaded, within, "it fits into memory.budget");
+    loaded = std::move(within);
+  }
   const auto print = [&](const std::string& text) { job.print(asked.json ? text : text + notes); };
   if (asked.claims) return print(inference_claims_text(name, loaded, job.device, job.options));
   if (asked.table) {
@@ -275,13 +288,10 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
     return report_claims(job, run.empty() ? std::map<std::string, TimedPairs>() : measured_times(files, run));
   }
   if (arguments.max_batch.empty()) return report_plan(job);
-  const Card* const card = find_card(arguments.max_batch);
-  const std::string place = "--max-batch " + arguments.max_batch;
-  if (card != nullptr && device.is_cpu())
-    throw ConfigError(place +
-                      ": the memory of a card, and --device cpu plans for the machine's; leave it out");
-  report_largest(job, card != nullptr ? card->bytes : bytes_of_size(arguments.max_batch, device, place),
-                 card);
+  const Card* card = nullptr;
+  const int64_t bytes =
+      bytes_of_size(arguments.max_batch, device, "--max-batch " + arguments.max_batch, &card);
+  report_largest(job, bytes, card);
 }
 
 }  // namespace dtk

@@ -425,18 +425,33 @@ std::string count_table_json(const CountTable& table) {
   return json.dump(1) + "\n";
 }
 
+// The job as configured, then with what is tighter.
+static std::vector<LoadedConfig> choices_of(const LoadedConfig& loaded, c10::Device device) {
+  std::vector<LoadedConfig> choices{loaded};
+  for (const policies::PolicyKind* const kind : policies::inference_kinds()) {
+    for (policies::PolicyOptions& one : kind->tighter(loaded.config.policies, device)) {
+      choices.push_back(loaded);
+      choices.back().config.policies = std::move(one);
+    }
+  }
+  return choices;
+}
+
+LoadedConfig within_budget(const LoadedConfig& loaded, c10::Device device, int64_t budget,
+                           const planner::SimulationOptions& options) {
+  for (LoadedConfig& choice : choices_of(loaded, device)) {
+    if (make_plan(choice, device, options).need_in(Capacity::allocator).fits(budget))
+      return std::move(choice);
+  }
+  return loaded;
+}
+
 LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                    const planner::SimulationOptions& options) {
-  std::vector<policies::PolicyOptions> choices{loaded.config.policies};
-  for (const policies::PolicyKind* const kind : policies::inference_kinds()) {
-    for (policies::PolicyOptions& one : kind->tighter(loaded.config.policies, device))
-      choices.push_back(std::move(one));
-  }
+  const std::vector<LoadedConfig> choices = choices_of(loaded, device);
   LargestCount best;
   int64_t planned = 0;
-  for (const policies::PolicyOptions& choice : choices) {
-    LoadedConfig one = loaded;
-    one.config.policies = choice;
+  for (const LoadedConfig& one : choices) {
     LargestCount found;
     const LargestFit fit = largest_within(kMaxCount, bytes, [&](int64_t count) {
       Plan plan = make_plan(with_count(one, count), device, options);
@@ -445,12 +460,19 @@ LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device devic
       (taken <= bytes ? found.largest : found.next) = std::move(plan);
       return taken;
     });
-    const bool is_first = &choice == &choices.front();
+    const bool is_first = &one == &choices.front();
     if (is_first || fit.fitting > (best.largest ? *best.largest->loaded.inferred : 0))
       best = std::move(found);
   }
   best.planned = planned;
   return best;
+}
+
+std::string set_text(const LoadedConfig& asked, const LoadedConfig& taken, const std::string& why) {
+  std::string text;
+  for (const ConfigDifference& one : differences(asked.config, taken.config))
+    text += entry("set", 11, one.key + " = " + one.b + ", with which " + why);
+  return text;
 }
 
 std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,
@@ -466,8 +488,7 @@ std::string largest_count_text(const std::string& name, const LoadedConfig& aske
   text += entry("largest", 11, row(*found.largest));
   text +=
       entry("next", 11, found.next ? row(*found.next) + ", which do not fit" : "none: more are not planned");
-  for (const ConfigDifference& one : differences(asked.config, found.largest->loaded.config))
-    text += entry("set", 11, one.key + " = " + one.b + ", with which more fit");
+  text += set_text(asked, found.largest->loaded, "more fit");
   text += entry("planned", 11, std::to_string(found.planned) + " counts");
   return text + "\n" + plan_text(name, *found.largest);
 }

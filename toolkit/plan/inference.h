@@ -74,6 +74,11 @@ std::string count_table_json(const CountTable& table);
 std::string inference_claims_text(const std::string& name, const LoadedConfig& loaded, c10::Device device,
                                   const planner::SimulationOptions& options = {});
 
+/// The job as configured, or, where that does not stay within `budget` bytes, with the first of what
+/// PolicyKind::tighter() of a policy says that does; as configured where none does.
+LoadedConfig within_budget(const LoadedConfig& loaded, c10::Device device, int64_t budget,
+                           const planner::SimulationOptions& options = {});
+
 struct LargestCount {
   std::optional<Plan> largest, next;  // as LargestPlannedBatch
   int64_t planned = 0;
@@ -82,6 +87,8 @@ struct LargestCount {
 /// PolicyKind::tighter() of a policy says, where more fit then.
 LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                    const planner::SimulationOptions& options = {});
+/// Lines of what was set for a job: "set  policies.inference.head_chunk = 4, with which <why>".
+std::string set_text(const LoadedConfig& asked, const LoadedConfig& taken, const std::string& why);
 /// `asked`: the job before what was set for it.
 std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,
                                int64_t bytes);

@@ -33,6 +33,8 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle(loaded, "policies.checkpoint.targets", config.policies.checkpoint.targets,
          {"aggregator.patch_embed.blocks.*", "aggregator.frame_blocks.*", "aggregator.global_blocks.*"},
          "the blocks");
+  settle(loaded, "policies.precision.fp32", config.policies.precision.fp32,
+         models::head_paths(options_of(config).model), "the heads");
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {

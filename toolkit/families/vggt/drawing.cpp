@@ -38,7 +38,12 @@ class SceneDrawing final : public Drawing {
     check_policies();
     SceneFiles::check_folder(files, out_, source_.random);
     models::VggtOptions& model = options_of(source_.config).model;
-    if (const auto heads = arguments.given<std::string>("heads")) choose_heads(model, *heads);
+    if (const auto heads = arguments.given<std::string>("heads")) {
+      std::vector<std::string>& fp32 = source_.config.policies.precision.fp32;
+      const bool is_default = fp32 == models::head_paths(model);
+      choose_heads(model, *heads);
+      if (is_default) fp32 = models::head_paths(model);
+    }
     const models::VggtOptions sizes = models::resolved(model);
     const std::string folder = arguments.given<std::string>("images").value();
     pictures_ = std::make_shared<const Pictures>(folder, *sizes.patch, *sizes.image,

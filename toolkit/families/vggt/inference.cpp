@@ -73,9 +73,11 @@ void refuse_stored_attention(const RunConfig& config, const models::VggtSize& si
           4 * *model.heads * tokens * tokens, tokens));
 }
 
-// Autocast, which reads that list, has nothing to do then.
-void refuse_fp32_list(const policies::PolicyOptions& options) {
-  if (!are_narrow(options) || options.precision.enabled == Enabled::off || options.precision.fp32.empty())
+// Autocast, which reads that list, has nothing to do then; that it has the heads is the default.
+void refuse_fp32_list(const RunConfig& config) {
+  const policies::PolicyOptions& options = config.policies;
+  if (!are_narrow(options) || options.precision.enabled == Enabled::off || options.precision.fp32.empty() ||
+      options.precision.fp32 == models::head_paths(options_of(config).model))
     return;
   throw policies::PolicyError("policies.precision.fp32",
                               " names modules for autocast, and weights that are held narrow leave it "
@@ -100,7 +102,7 @@ std::optional<std::vector<policies::PolicyReport>> infer(const RunConfig& config
                                                          const Weights* weights, const Scene& scene,
                                                          Results& results, const KeepGoing& keep_going,
                                                          const ModelFamily::PutIn& put_in) try {
-  refuse_fp32_list(config.policies);
+  refuse_fp32_list(config);
   const policies::SavedTensorEngineGuard engine;
   const PhaseScope between("write");  // the others
   const models::VggtTypes types = types_of(config, device);

@@ -56,6 +56,9 @@ struct VggtProblem {
 /// With the preset's sizes where none are set.
 VggtOptions resolved(VggtOptions options);
 
+/// Patterns of the paths of its heads, which the original computes in fp32 whatever the aggregator does.
+std::vector<std::string> head_paths(const VggtOptions& options);
+
 /// What keeps a VGGT from being built; empty: nothing.
 std::vector<VggtProblem> problems(const VggtOptions& options);
 

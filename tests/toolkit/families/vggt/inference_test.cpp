@@ -176,6 +176,15 @@ TEST_CASE("in bf16 chunks bring no result further from fp64 than 1.5 times what 
   }
 }
 
+TEST_CASE("weights that are not held narrow are cast, and heads stay in fp32") {
+  const std::vector<std::string> cast{"policies.precision.enabled=true",
+                                      "policies.inference.narrow_weights=false"};
+  const test::KeptResults exact = inferred(3, {"policies.inference.enabled=false"}), some = inferred(3, cast),
+                          all = inferred(3, with(cast, {"policies.precision.fp32=[]"}));
+  CHECK(farthest(some.depths, exact.depths) > 1e-5);
+  CHECK(farthest(some.depths, exact.depths) < 0.5 * farthest(all.depths, exact.depths));
+}
+
 TEST_CASE("each part of the policy lowers the peak of its phase, or holds what the law says") {
   constexpr int64_t kFrames = 40, kC = 64, kFloat = 4;
   const std::vector<std::string> all = with(kChunks, {"policies.inference.narrow_weights=true"});

@@ -62,6 +62,26 @@ TEST_CASE("every trained tensor of a VGGT gets a gradient, with checkpointing th
   }
 }
 
+TEST_CASE("heads compute in fp32 under autocast, as the original's, in training and where autocast infers") {
+  const test::SceneFolder folder;
+  const auto taken = [&](const std::vector<std::string>& overrides) {
+    const LoadedConfig loaded = folder.config(overrides);
+    const policies::SavedTensorEngineGuard engine;
+    vggt::TrainableVggt model(loaded.config, kCpu, generator(1));
+    policies::PolicySet set = put_policies_in(loaded.config.policies, model);
+    const RunData data = vggt::open_scenes(loaded);
+    const auto scope = set.forward_scope();
+    model.loss(read_batch(*data.all, 0, 2, "scenes"), generator(2), true);
+    return set.reports().front().reason;
+  };
+  CHECK(
+      taken({"policies.precision.enabled=true"}) ==
+      "bf16 autocast, asked for; fp32 in camera_head depth_head depth_head.projects.1 depth_head.projects.2 "
+      "depth_head.projects.4 depth_head.projects.5");
+  CHECK(taken({"policies.precision.enabled=true", "policies.precision.fp32=[]"}) ==
+        "bf16 autocast, asked for");
+}
+
 TEST_CASE("a camera's pose says what its rotation, translation and focal lengths are") {
   vggt::Camera camera;
   camera.rotation = {{{0, -1, 0}, {1, 0, 0}, {0, 0, 1}}};

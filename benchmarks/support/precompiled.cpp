@@ -1,0 +1,2 @@
+// Owner of the compiled headers: nothing links it.
+int main() {}

@@ -315,7 +315,7 @@ class Vggt(unittest.TestCase):
         job = ("--infer", "--frames", "40", "--set")
 
         def need(chunk: str) -> int:
-            refused = self.plan(*job, "memory.budget=1MB", "--set", f"policies.inference.head_chunk={chunk}", code=MEMORY)
+            refused = self.plan(*job, "memory.budget=8MB", "--set", f"policies.inference.head_chunk={chunk}", code=MEMORY)
             return sum(int(one) for one in re.findall(r"\((\d+) bytes\)(?:, in phase| that the device adds)", refused))
 
         def peak(*more: str) -> int:

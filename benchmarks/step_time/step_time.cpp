@@ -60,9 +60,10 @@ void run(const cxxopts::ParseResult& parsed) {
   SteadyClock clock;
   Trainer trainer(config, device, bench::latent_data(config, 4096), clock);
   bench::fill_zeros(trainer.model().parameters(), policies::make_generator(device, 2));
-  if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
-    write_reference(path, dynamic_cast<const dit::TrainableDit&>(trainer.model()).dit(), config.data.batch,
-                    device);
+  if (const auto path = parsed["reference"].as<std::string>(); !path.empty()) {
+    const auto same = trainer.model().with_own_seam();  // compared without policies, in fp32
+    write_reference(path, dynamic_cast<const dit::TrainableDit&>(*same).dit(), config.data.batch, device);
+  }
   // As a run makes a step, which reads the norm of the gradients where it logs one.
   const auto step = [&] {
     trainer.step(/*measured=*/is_log_step(trainer.steps() + 1, TrainOptions().log_every));

@@ -181,8 +181,11 @@ class InferenceKind final : public BuiltIn {
     for (const auto& [name, chunk] : {std::pair("frame_chunk", &InferenceOptions::frame_chunk),
                                       {"token_chunk", &InferenceOptions::token_chunk},
                                       {"query_chunk", &InferenceOptions::query_chunk},
-                                      {"head_chunk", &InferenceOptions::head_chunk}})
+                                      {"head_chunk", &InferenceOptions::head_chunk}}) {
+      // Queries run by tokens where no size is set for them: there is nothing to leave out.
+      if (chunk == &InferenceOptions::query_chunk && set.query_chunk.value_or(0) == 0) continue;
       leave_out(name, std::string(name) + " = 0", near, [&](InferenceOptions& o) { o.*chunk = 0; });
+    }
     return all;
   }
 };

@@ -109,6 +109,14 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row[unknown], "-")
         self.assertIn("start of the process to the end of the first step", output)
 
+    def test_step_time_under_autocast_names_operators(self):
+        self.need_torch()
+        output = run(sys.executable, STEP_TIME, FOLDER / "step-time", "--models", "DiT-S/4", "--batches", "1", "--pairs", "21",
+                     "--warmup", "1", "--starts", "0", "--bf16", "--operators")  # fmt: skip
+        (row,) = rows(output)
+        self.assertGreater(float(row["ratio, median"]), 0)
+        self.assertNotIn("start of the process", output)
+
     def test_diffusion_planner_step_says_how_to_get_the_original(self):
         def ends(*arguments: str) -> tuple[int, str, str]:
             command = [STEP_TIME.parents[1] / "diffusion_planner/step", *arguments]

@@ -3,6 +3,7 @@ and points of pictures, plans by frames, and what is refused, each with its exit
 
 import json
 import math
+import os
 import re
 import struct
 import sys
@@ -150,13 +151,12 @@ class Vggt(unittest.TestCase):
         sure = self.confidences("depth_confidence.npy")
         self.assertTrue(all(math.isfinite(one) and one > 1 for frame in sure for one in frame))
         # Of the white above and below lower pictures there are no points: 120 x 80 fills 42 of 56 rows, 160 x 80 28.
-        seen = [one for frame, rows in zip(sure, (42, 42, 28, 56)) for one in self.middle(frame, rows)]
-        median = sorted(seen)[(len(seen) - 1) // 2]
         # Nothing can be placed behind a camera that sees no angle.
         placed = [frame for frame, camera in zip(sure, cameras["frames"]) if all(camera["focal"])]
-        self.check_points(self.out / "points.ply", sum(
-            one > median for frame, rows in zip(sure, (42, 42, 28, 56)) if frame in placed for one in self.middle(frame, rows)))  # fmt: skip
-        self.assertFalse(Path(f"{self.out}.partial").exists())
+        seen = [one for frame, rows in zip(sure, (42, 42, 28, 56)) if frame in placed for one in self.middle(frame, rows)]
+        median = sorted(seen)[(len(seen) - 1) // 2]
+        self.check_points(self.out / "points.ply", sum(one >= median for one in seen))
+        self.assertFalse((self.out / ".unfinished").exists())
 
     def confidences(self, name: str) -> list[tuple[float, ...]]:
         shape, values = read_npy(self.out / name)
@@ -167,6 +167,37 @@ class Vggt(unittest.TestCase):
     def middle(frame: tuple[float, ...], rows: int) -> tuple[float, ...]:
         first = (56 - rows) // 2
         return frame[first * 56 : (first + rows) * 56]
+
+    def test_cameras_that_see_no_angle_leave_points_out_and_say_so(self):
+        text = self.sample("--config", "tiny.toml", "--weights", "random", "--images", "pictures", "--out", str(self.out))
+        cameras = json.loads((self.out / "random_cameras.json").read_text())["frames"]
+        self.assertFalse(any(all(one["focal"]) for one in cameras), "these draws see an angle: choose another train.seed")
+        self.assertFalse((self.out / "random_points.ply").exists())
+        self.assertIn("no points.ply: no camera sees an angle, so that no depth has a place", text)
+
+    def test_names_that_are_alike_or_no_text(self):
+        folder = self.root / "names"
+        for name in (b"a.png", b"a.jpg", b"a.jpg.png", b"\xff.png"):
+            picture(folder / "x.png")
+            (folder / "x.png").rename(Path(os.fsdecode(os.fsencode(folder) + b"/" + name)))
+        self.sample("--checkpoint", "run", "--images", "names", "--as-is", "--out", str(self.out), "--heads", "depth")
+        names = sorted(os.fsencode(one.name) for one in (self.out / "depth").iterdir())
+        self.assertEqual(names, [b"a.jpg.png", b"a.jpg.png.png", b"a.png.png", b"scales.json", b"\xff.png.png"])
+        self.assertEqual(len(json.loads((self.out / "depth" / "scales.json").read_text())), 4)
+
+    def test_what_else_is_in_the_folder_stays(self):
+        unfinished = self.out / ".unfinished"  # of a process that was killed
+        unfinished.mkdir(parents=True)
+        (unfinished / "depth.npy").write_bytes(b"half")
+        (self.out / "notes.txt").write_text("mine")
+        for i in range(3):
+            picture(self.root / "halves" / f"{i}.png", seed=i)
+        content = (self.root / "halves" / "2.png").read_bytes()
+        (self.root / "halves" / "2.png").write_bytes(content[: len(content) // 2])
+        self.sample("--checkpoint", "run", "--images", "halves", "--as-is", "--out", str(self.out), code=DATA)
+        self.assertEqual([one.name for one in self.out.iterdir()], ["notes.txt"])
+        self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out), "--heads", "camera")
+        self.assertEqual(sorted(one.name for one in self.out.iterdir()), ["cameras.json", "notes.txt"])
 
     def test_a_confidence_that_no_point_has_is_refused_and_the_rest_is_there(self):
         text = self.sample("--checkpoint", "run", "--images", "pictures", "--out", str(self.out), "--confidence", "1e9", code=CONFIGURATION)
@@ -191,7 +222,7 @@ class Vggt(unittest.TestCase):
         self.assertEqual(json.loads((self.out / "random_cameras.json").read_text())["note"], note)
         self.assertIn(f"comment {note}\n".encode(), (self.out / "random_points.ply").read_bytes())
         sure = [one for frame, rows in zip(self.confidences("random_points_confidence.npy"), (42, 42, 28, 56)) for one in self.middle(frame, rows)]
-        self.check_points(self.out / "random_points.ply", sum(one > sorted(sure)[(len(sure) - 1) // 2] for one in sure))
+        self.check_points(self.out / "random_points.ply", sum(one >= sorted(sure)[(len(sure) - 1) // 2] for one in sure))
         self.assertEqual(read_npy(self.out / "random_points.npy")[0], (4, 56, 56, 3))
 
     def test_weights_of_a_file_may_have_more_heads_and_no_fewer_tensors(self):
@@ -324,6 +355,10 @@ class Vggt(unittest.TestCase):
         free, budget = peak("train.seed=0"), f"memory.budget={need('1')}"
         self.assertLess(peak(budget), free)
         self.assertRegex(one_line(self.plan(*job, budget)), r"policies.inference.head_chunk = [124], with which it fits into memory.budget")
+        told = json.loads(self.plan(*job, budget, "--json", "--explain"))
+        self.assertIn(told["set"]["policies.inference.head_chunk"], ("4", "2", "1"))
+        self.assertEqual(told["rows"][0]["peak"], told["peak"])
+        self.assertEqual(told["notes"], [])
         # What is set stays as it is.
         self.assertIn("does not fit", self.plan(*job, budget, "--set", "policies.inference.head_chunk=9", code=MEMORY))
 
@@ -342,7 +377,8 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.enabled=true"), CONFIGURATION, "recomputing frees none"),
             (("--infer", "--frames", "3", "--set", "policies.ema.enabled=true"), CONFIGURATION, "has no effect on a job that only infers"),
             (("--infer", "--frames", "3", "--set", "policies.checkpoint.keep=offload"), CONFIGURATION, "recomputing frees none"),
-            (("--infer", "--frames", "3", "--json", "--explain"), CONFIGURATION, "is a text alone"),
+            (("--infer", "--frames", "3", "--json", "--claims"), CONFIGURATION, "is a text alone"),
+            (("--infer", "--frames", "3", "--table", "--set", "memory.budget=1MB"), MEMORY, "none of these rows fits into memory.budget"),
             (("--infer", "--frames", "3", "--set", "policies.precision.enabled=true", "--set", 'policies.precision.fp32=["depth_head"]'),
              CONFIGURATION, "remove it, or set policies.inference.narrow_weights = false"),
             (("--infer", "--frames", "3", "--set", "policies.inference.narrow_weights=false", "--set", "vggt.infer.narrow_heads=true"),

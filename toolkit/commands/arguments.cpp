@@ -173,10 +173,8 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
   arguments.max_frames = size_or_card(given, "max-frames");
   if (arguments.frames.size() > 1 && (given.has("table") || given.has("explain") || given.has("claims")))
     fail_argument(given.place("frames"), "--table, --explain and --claims are of one number; name one");
-  for (const char* name : {"claims", "explain"}) {
-    if (given.has(name) && given.has("json"))
-      fail_argument(std::string("--infer --") + name + " --json", "is a text alone; leave --json out");
-  }
+  if (given.has("claims") && given.has("json"))
+    fail_argument("--infer --claims --json", "is a text alone; leave --json out");
 }
 
 // --no-term NAME: each leaves one out.

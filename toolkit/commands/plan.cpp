@@ -205,6 +205,38 @@ void check_claims_of_training(const RunConfig& config) {
                       "\" is of inference; add --infer --frames N");
 }
 
+// Throws where no row fits.
+void check_rows(const PlanJob& job, const std::vector<InferenceRow>& rows) {
+  std::optional<MemoryNeed> lowest;
+  for (const InferenceRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    const MemoryNeed need = row.plan.need_in(kBudget);
+    if (need.fits(job.budget)) return;
+    if (!lowest || need.bytes() < lowest->bytes()) lowest = need;
+  }
+  if (lowest)
+    throw Error(ExitCode::memory, "none of these rows fits into memory.budget: with the lowest peak, " +
+                                      excess_text(*lowest, *job.budget));
+}
+
+// As many as fit.
+void report_most(const PlanJob& job) {
+  const PlanArguments& asked = job.arguments;
+  const std::string place = "--max-frames " + asked.max_frames;
+  const int64_t bytes = bytes_of_size(asked.max_frames, job.device, place);
+  LoadedConfig one = job.loaded;
+  one.inferred = 1;
+  const std::vector<std::string> notes = policies_without_use(one, job.device, job.options);
+  const LargestCount found = largest_planned_count(job.loaded, job.device, bytes, job.options);
+  if (!found.largest) {
+    throw Error(ExitCode::memory, place + ": not even one of the frames fits: " +
+                                      excess_text(found.next->need_in(Capacity::device), bytes));
+  }
+  const LoadedConfig& taken = found.largest->loaded;
+  job.print(asked.json ? inference_json(plan_json(*found.largest), job.loaded, taken, notes)
+                       : largest_count_text(asked.config, job.loaded, found, bytes) + notes_text(notes));
+}
+
 // A job that only infers.
 void report_inference(const PlanJob& job) {
   const PlanArguments& asked = job.arguments;
@@ -212,46 +244,31 @@ void report_inference(const PlanJob& job) {
   if (family_of(job.loaded.config).inferred().empty())
     throw ConfigError("--infer: models of train.model = \"" + job.loaded.config.train.model +
                       "\" are planned with their training, of which sampling is a phase; leave it out");
-  if (!asked.max_frames.empty()) {
-    const std::string place = "--max-frames " + asked.max_frames;
-    const int64_t bytes = bytes_of_size(asked.max_frames, job.device, place);
-    LoadedConfig one = job.loaded;
-    one.inferred = 1;
-    policies_without_use(one, job.device, job.options);
-    const LargestCount found = largest_planned_count(job.loaded, job.device, bytes, job.options);
-    if (!found.largest) {
-      throw Error(ExitCode::memory, place + ": not even one of the frames fits: " +
-                                        excess_text(found.next->need_in(Capacity::device), bytes));
-    }
-    return job.print(asked.json ? plan_json(*found.largest)
-                                : largest_count_text(name, job.loaded, found, bytes));
-  }
+  if (!asked.max_frames.empty()) return report_most(job);
   LoadedConfig loaded = job.loaded;
   loaded.inferred = asked.frames.back();
-  std::string notes;
-  for (const std::string& note : policies_without_use(loaded, job.device, job.options))
-    notes += wrapped(note, 0) + "\n";
-  if (job.budget && !asked.table) {
-    LoadedConfig within = within_budget(loaded, job.device, *job.budget, job.options);
-    notes += set_text(loaded, within, "it fits into memory.budget");
-    loaded = std::move(within);
-  }
-  const auto print = [&](const std::string& text) { job.print(asked.json ? text : text + notes); };
-  if (asked.claims) return print(inference_claims_text(name, loaded, job.device, job.options));
+  const std::vector<std::string> notes = policies_without_use(loaded, job.device, job.options);
+  if (job.budget && !asked.table) loaded = within_budget(loaded, job.device, *job.budget, job.options);
+  const std::string after = notes_text(notes) + set_text(job.loaded, loaded, "it fits into memory.budget");
+  const auto print = [&](const std::string& json, const std::string& text) {
+    job.print(asked.json ? inference_json(json, job.loaded, loaded, notes) : text + after);
+  };
+  if (asked.claims) return print("", inference_claims_text(name, loaded, job.device, job.options));
   if (asked.table) {
     const std::vector<InferenceRow> rows = inference_table(loaded, job.device, job.options);
-    return print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget));
+    job.print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget) + after);
+    return check_rows(job, rows);
   }
   if (asked.frames.size() > 1) {
     const CountTable table = plan_counts(loaded, job.device, asked.frames, job.options);
-    print(asked.json ? count_table_json(table) : count_table_text(name, table));
+    print(count_table_json(table), count_table_text(name, table));
     return check_budget(job, table.plans.back());
   }
   const Plan plan = make_plan(loaded, job.device, job.options);
-  std::string text = asked.json ? plan_json(plan) : plan_text(name, plan);
-  if (asked.explain)
-    text += "\n" + inference_table_text(name, inference_table(loaded, job.device, job.options), job.budget);
-  print(text);
+  std::vector<InferenceRow> rows;
+  if (asked.explain) rows = inference_table(loaded, job.device, job.options);
+  print(explained_json(plan, rows),
+        plan_text(name, plan) + (rows.empty() ? "" : "\n" + inference_table_text(name, rows, job.budget)));
   check_budget(job, plan);
 }
 

@@ -336,6 +336,13 @@ std::string folder_name(const fs::path& folder) {
 
 }  // namespace
 
+ImageSize size_in_header(const fs::path& path, Convert convert) {
+  ImageSize size;
+  look_at_header(
+      path, [&](const std::string& encoded) { size = encoded_image_size(encoded, shown(path), convert); });
+  return size;
+}
+
 bool is_image_name(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

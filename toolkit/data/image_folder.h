@@ -41,6 +41,10 @@ std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& fold
 /// Whether a file that is called so is taken for a picture: *.png, *.jpg, *.jpeg, *.webp, *.bmp, in any case.
 bool is_image_name(const std::filesystem::path& path);
 
+/// Of a picture as it would be decoded; the first bytes of its file are read, and all where these do not do.
+/// Throws DataError naming it.
+ImageSize size_in_header(const std::filesystem::path& path, Convert convert);
+
 /// Pictures, by their names, that lie in the folder itself. Throws DataError if it cannot be listed.
 int64_t loose_images(const std::filesystem::path& folder);
 

@@ -222,6 +222,12 @@ std::string inference_table_json(const std::vector<InferenceRow>& rows) {
   return array.dump(1) + "\n";
 }
 
+std::string explained_json(const Plan& plan, const std::vector<InferenceRow>& rows) {
+  OrderedJson json = OrderedJson::parse(plan_json(plan));
+  if (!rows.empty()) json["rows"] = OrderedJson::parse(inference_table_json(rows));
+  return json.dump(1) + "\n";
+}
+
 std::vector<LinearPiece> linear_pieces(int64_t most, const std::function<int64_t(int64_t)>& bytes_of) {
   std::map<int64_t, int64_t> known;
   const auto at = [&](int64_t count) {
@@ -232,7 +238,8 @@ std::vector<LinearPiece> linear_pieces(int64_t most, const std::function<int64_t
     const int64_t run = last - first, rise = at(last) - at(first);
     if (rise % run != 0) return false;
     const int64_t each = rise / run, middle = first + run / 2;
-    for (const int64_t count : {middle, first + 1, last - 1}) {
+    for (const int64_t count : {middle, middle - 1, middle + 1, first + 1, last - 1}) {
+      if (count < first || count > last) continue;
       if (at(count) != at(first) + each * (count - first)) return false;
     }
     return true;
@@ -374,10 +381,10 @@ std::string count_table_text(const std::string& name, const CountTable& table) {
   for (const PhasePieces& phase : table.phases) {
     const std::string alone = alone_text(phase);
     if (!alone.empty())
-      text +=
-          wrapped(phase.phase + ", off the line of more " + counted + ", as a chunk is not filled: " + alone,
-                  0) +
-          "\n";
+      text += wrapped(phase.phase + ", off the line of more " + counted +
+                          " (a last chunk is short, or a kernel pads): " + alone,
+                      0) +
+              "\n";
   }
   for (const PhasePieces& phase : table.phases) {
     const std::string leads = leads_text(table, phase.phase);
@@ -473,6 +480,21 @@ std::string set_text(const LoadedConfig& asked, const LoadedConfig& taken, const
   for (const ConfigDifference& one : differences(asked.config, taken.config))
     text += entry("set", 11, one.key + " = " + one.b + ", with which " + why);
   return text;
+}
+
+std::string notes_text(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += wrapped(note, 0) + "\n";
+  return text;
+}
+
+std::string inference_json(const std::string& object, const LoadedConfig& asked, const LoadedConfig& taken,
+                           const std::vector<std::string>& notes) {
+  OrderedJson json = OrderedJson::parse(object);
+  json["notes"] = notes;
+  json["set"] = OrderedJson::object();
+  for (const ConfigDifference& one : differences(asked.config, taken.config)) json["set"][one.key] = one.b;
+  return json.dump(1) + "\n";
 }
 
 std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,

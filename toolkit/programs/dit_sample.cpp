@@ -32,6 +32,7 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
     observer.message("stopped by a signal; nothing was written");
     return ExitCode::stopped;
   }
+  if (const std::string remark = drawing->remark(); !remark.empty()) observer.message(remark);
   observer.message(drawing->counted() + " with " + source.weights.name + ": " + arguments.out);
   return ExitCode::done;
 }

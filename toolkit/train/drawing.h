@@ -32,6 +32,7 @@ class Drawing {
   virtual RunData data() const { return {}; }  ///< which the samples continue; null if they continue nothing
   virtual std::string counted() const = 0;     ///< "1 sample", "60 frames"
   virtual std::vector<std::string> notes() const { return {}; }  ///< what is said before it is drawn
+  virtual std::string remark() const { return ""; }  ///< what is said once it is written; "": nothing
   /// Draws and writes --out; false if `keep_going` gave up: nothing is written then. Throws ConfigError for
   /// weights of another model, and for a policy that the configuration asks for and that cannot act;
   /// FileError, and --out is what it was.

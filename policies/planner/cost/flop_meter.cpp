@@ -71,10 +71,11 @@ void FlopMeter::add(const OperatorFlops& flops) {
   const std::lock_guard lock(mutex_);
   Flops& now = current_.flops;
   now.attention_again += flops.again;
-  if (recomputed && flops.asked > 0) current_.recomputed[path] += flops.asked;
-  int64_t& pass =
-      in_backward ? (graph ? now.recomputed : now.backward) : (graph ? now.forward : now.without_grad);
-  if (__builtin_add_overflow(pass, flops.asked, &pass)) pass = std::numeric_limits<int64_t>::max();
+  const auto add = [&](int64_t& sum) {
+    if (__builtin_add_overflow(sum, flops.asked, &sum)) sum = std::numeric_limits<int64_t>::max();
+  };
+  if (recomputed && flops.asked > 0) add(current_.recomputed[path]);
+  add(in_backward ? (graph ? now.recomputed : now.backward) : (graph ? now.forward : now.without_grad));
 }
 
 CountedOperatorScope::CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments)

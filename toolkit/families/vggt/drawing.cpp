@@ -56,6 +56,7 @@ class SceneDrawing final : public Drawing {
   }
 
   std::string counted() const override { return count_text(pictures_->size(), "frame"); }
+  std::string remark() const override { return remark_; }
   std::vector<std::string> notes() const override {
     std::vector<std::string> lines;
     if (source_.random) lines.emplace_back(kRandomNote);
@@ -76,7 +77,7 @@ class SceneDrawing final : public Drawing {
     SceneFiles found(files, out_, pictures_, source_.random);
     if (!infer(source_.config, device, source_.random ? nullptr : &source_.weights, scene, found, keep_going))
       return false;
-    found.finish(confidence_);
+    remark_ = found.finish(confidence_);
     return true;
   } catch (const policies::PolicyError& error) {
     throw located(error, source_.locations);
@@ -112,6 +113,7 @@ class SceneDrawing final : public Drawing {
   const std::filesystem::path out_;
   const std::optional<double> confidence_;
   std::shared_ptr<const Pictures> pictures_;
+  mutable std::string remark_;
 };
 
 }  // namespace

@@ -124,6 +124,14 @@ std::optional<std::vector<policies::PolicyReport>> infer(const RunConfig& config
     if (keep_going && !keep_going(done, all)) throw Stopped();
     done += frames;
   };
+  if (keep_going) {  // also between blocks
+    models::Seam& seam = model->seam();
+    seam.run = [inner = std::move(seam.run), &go_on](std::string_view path, const models::ModuleFn& fn,
+                                                     models::Tensors&& inputs) {
+      go_on(0);
+      return inner(path, fn, std::move(inputs));
+    };
+  }
   const auto scope = set.forward_scope();
   const policies::SavedTensorScope saved(policies::saved_tensor_ledger());
   const models::VggtSize size = net.size_of(1, scene.frames, scene.height, scene.width);

@@ -88,7 +88,7 @@ Pictures::Pictures(const fs::path& folder, int64_t patch, int64_t side, bool as_
   if (files_.empty())
     throw DataError(shown(folder) + ": holds no picture; allowed: *.png, *.jpg, *.jpeg, *.webp and *.bmp");
   for (const fs::path& file : files_) {
-    const ImageSize size = encoded_image_size(content_of(file, kMaxPicture), shown(file), Convert::rgb);
+    const ImageSize size = size_in_header(file, Convert::rgb);
     if (as_is && (size.height % patch != 0 || size.width % patch != 0))
       throw DataError(
           fmt::format("{}: {} x {} pixels, and --as-is takes sides that {} divides; leave it out, or "

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -52,7 +53,8 @@ struct SceneFiles::Cloud {
 };
 
 void SceneFiles::check_folder(FileSystem& files, const fs::path& folder, bool random) {
-  for (const char* const name : {kCameras, "depth.npy", kDepthPictures, "points.npy", kPoints}) {
+  for (const char* const name : {kCameras, "depth.npy", "depth_confidence.npy", kDepthPictures, "points.npy",
+                                 "points_confidence.npy", kPoints}) {
     if (files.exists(folder / named(name, random)))
       throw ConfigError("--out " + folder.string() + ": holds " + named(name, random) +
                         " already; name another folder");
@@ -65,29 +67,37 @@ SceneFiles::SceneFiles(FileSystem& files, fs::path folder, std::shared_ptr<const
                        bool random)
     : files_(files),
       folder_(without_slash(folder)),
-      partial_(folder_.string() + ".partial"),
+      partial_(folder_ / ".unfinished"),
+      where_(partial_),
       pictures_(std::move(pictures)),
-      random_(random) {
-  files_.remove_all(partial_);
+      random_(random),
+      made_folder_(!files.exists(folder_)) {
+  files_.create_directories(folder_);
+  lock_ = files_.try_lock_folder(folder_);
+  if (!lock_)
+    throw ConfigError("--out " + folder_.string() + ": another process writes into it; name another folder");
+  files_.remove_all(partial_);  // of a process that was killed
   files_.create_directories(partial_);
+  std::set<std::string> stems;
+  for (int64_t i = 0; i < pictures_->size(); ++i) stems.insert(fs::path(pictures_->name(i)).stem().string());
+  stems_differ_ = std::ssize(stems) == pictures_->size();
 }
 
-SceneFiles::~SceneFiles() try {
-  files_.remove_all(partial_);
-} catch (const FileError&) {  // it is named for what it is
+SceneFiles::~SceneFiles() {
+  try {
+    files_.remove_all(partial_);
+    if (made_folder_ && files_.list(folder_).empty()) files_.remove_all(folder_);
+  } catch (const FileError&) {  // the next process removes it
+  }
 }
 
 fs::path SceneFiles::place(const std::string& name) const {
-  return partial_ / named(name, random_);
+  return where_ / named(name, random_);
 }
 
-// Of pictures that differ in their endings alone with these.
 std::string SceneFiles::preview_name(int64_t index) const {
-  const auto stem = [&](int64_t i) { return fs::path(pictures_->name(i)).stem().string(); };
-  for (int64_t i = 0; i < pictures_->size(); ++i) {
-    if (i != index && stem(i) == stem(index)) return pictures_->name(index) + ".png";
-  }
-  return stem(index) + ".png";
+  const fs::path name = pictures_->name(index);
+  return named((stems_differ_ ? name.stem() : name).string() + ".png", random_);
 }
 
 void SceneFiles::append(Array& array, const std::string& name, const at::Tensor& some) {
@@ -134,9 +144,11 @@ void SceneFiles::take_depths(int64_t first, const at::Tensor& depths, const at::
   append(depth_confidence_, "depth_confidence.npy", confidence);
   for (int64_t i = 0; i < depths.size(0); ++i) {
     const auto [png, scale] = preview(depths.select(0, i));
-    const std::string name = named(preview_name(first + i), random_);
+    const std::string name = preview_name(first + i);
     write_file_atomically(files_, place(kDepthPictures) / name, png);
-    scales_ += fmt::format("{} {}: {}", scales_.empty() ? "{" : ",\n", nlohmann::json(name).dump(), scale);
+    const nlohmann::json quoted = name;
+    scales_ += fmt::format("{} {}: {}", scales_.empty() ? "{" : ",\n",
+                           quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), scale);
   }
 }
 
@@ -147,12 +159,20 @@ void SceneFiles::take_points(int64_t, const at::Tensor& points, const at::Tensor
   append(points_confidence_, "points_confidence.npy", confidence);
 }
 
-// each(frame, pixel, its values, confidence) of what is no white.
+// Whether points of a frame can be told: a camera that sees no angle has none.
+bool SceneFiles::places(const Cloud& cloud, int64_t frame) const {
+  if (cloud.are_points) return true;
+  const Camera& camera = cameras_[static_cast<size_t>(frame)];
+  return camera.focal_x > 0 && camera.focal_y > 0;
+}
+
+// each(frame, pixel, its values, confidence) of what is no white, of frames whose points can be told.
 template <class Each>
 void SceneFiles::each_pixel(const Cloud& cloud, const Each& each) const {
   const auto width = static_cast<size_t>(pictures_->width());
   const size_t numbers = cloud.are_points ? 3 : 1;
   for (int64_t frame = 0; frame < pictures_->size(); ++frame) {
+    if (!places(cloud, frame)) continue;
     const std::vector<float> values = frame_of(cloud.values, frame), sure = frame_of(cloud.confidence, frame);
     const Pictures::Rows rows = pictures_->rows(frame);
     for (size_t pixel = static_cast<size_t>(rows.first) * width;
@@ -175,6 +195,7 @@ float SceneFiles::median(const Cloud& cloud) const {
       ++counts[(bits >> shift) & 0xFFFF];
       ++all;
     });
+    if (all == 0) return 0;
     if (!rank) rank = (all - 1) / 2;
     uint32_t half = 0;
     while (*rank >= counts[half]) *rank -= counts[half++];
@@ -209,10 +230,16 @@ float SceneFiles::each_point(const Cloud& cloud, double limit, const Each& each)
   return surest;
 }
 
-// Binary PLY, whose head says how many there are.
-void SceneFiles::write_points(const Cloud& cloud, double limit) const {
+// Binary PLY, whose head says how many there are; nothing where there are none, and why.
+std::string SceneFiles::write_points(const Cloud& cloud, std::optional<double> confidence) const {
+  // The median itself is among them, so that they are half where all confidences are one.
+  const double limit = confidence ? *confidence : static_cast<double>(std::nextafter(median(cloud), 0.0F));
   int64_t count = 0;
   const float surest = each_point(cloud, limit, [&](int64_t, size_t, const auto&) { ++count; });
+  if (count == 0 && static_cast<double>(surest) > limit)
+    return "no points.ply: no point of these depths and cameras is a finite one";
+  if (count == 0 && !confidence)
+    return "no points.ply: no camera sees an angle, so that no depth has a place";
   if (count == 0)
     throw ConfigError(
         fmt::format("--confidence {}: no point is above it, the surest has {}; points.ply is "
@@ -239,18 +266,16 @@ void SceneFiles::write_points(const Cloud& cloud, double limit) const {
     });
     file.write(text.data(), text.size());
   });
+  return "";
 }
 
 void SceneFiles::put_in_place() {
-  if (!files_.exists(folder_)) {
-    files_.rename(partial_, folder_);
-  } else {
-    for (const std::string& name : files_.list(partial_)) files_.rename(partial_ / name, folder_ / name);
-  }
-  files_.sync_directory(parent_of(folder_));
+  for (const std::string& name : files_.list(partial_)) files_.rename(partial_ / name, folder_ / name);
+  files_.sync_directory(folder_);
+  where_ = folder_;
 }
 
-void SceneFiles::finish(std::optional<double> confidence) {
+std::string SceneFiles::finish(std::optional<double> confidence) {
   for (Array* const array : {&depths_, &depth_confidence_, &points_, &points_confidence_}) {
     if (!array->file) continue;
     array->file->sync();
@@ -258,18 +283,10 @@ void SceneFiles::finish(std::optional<double> confidence) {
   }
   if (!scales_.empty())
     write_file_atomically(files_, place(kDepthPictures) / named("scales.json", random_), scales_ + "}\n");
-  const bool are_points = points_.file != nullptr;
-  if (!are_points && (cameras_.empty() || !depths_.file)) return put_in_place();
-  const Cloud cloud =
-      are_points ? Cloud{points_, points_confidence_, true} : Cloud{depths_, depth_confidence_, false};
-  try {
-    const double limit = confidence ? *confidence : static_cast<double>(median(cloud));
-    write_points(cloud, limit);
-  } catch (const ConfigError&) {
-    put_in_place();
-    throw;
-  }
-  put_in_place();
+  put_in_place();  // whatever becomes of the points
+  if (points_.file) return write_points({points_, points_confidence_, true}, confidence);
+  if (cameras_.empty() || !depths_.file) return "";
+  return write_points({depths_, depth_confidence_, false}, confidence);
 }
 
 }  // namespace dtk::vggt

@@ -16,14 +16,15 @@
 namespace dtk::vggt {
 
 /// A folder with cameras.json, depth.npy and points.npy, the confidences of both, pictures of the depths, and
-/// points.ply. Until finish() all is in "<folder>.partial", which the destructor removes: in memory are a few
-/// frames at a time. Throws FileError, and Error for results that are not finite.
+/// points.ply. Until finish() all is in "<folder>/.unfinished", which the destructor removes: in memory are a
+/// few frames at a time. Throws FileError, and Error for results that are not finite.
 class SceneFiles final : public Results {
  public:
   /// Throws ConfigError if `folder` is a file or holds results already.
   static void check_folder(FileSystem& files, const std::filesystem::path& folder, bool random);
 
-  /// `random`: the weights are, which each file's name and text say.
+  /// `random`: the weights are, which each file's name says. Throws ConfigError while another process writes
+  /// into the folder.
   SceneFiles(FileSystem& files, std::filesystem::path folder, std::shared_ptr<const Pictures> pictures,
              bool random);
   ~SceneFiles() override;
@@ -32,10 +33,11 @@ class SceneFiles final : public Results {
   void take_depths(int64_t first, const at::Tensor& depths, const at::Tensor& confidence) override;
   void take_points(int64_t first, const at::Tensor& points, const at::Tensor& confidence) override;
 
-  /// points.ply, of the point head, else of depths behind cameras, where there are such: points above
-  /// `confidence`, by default above the median; where pictures were enlarged with white, none. Throws
-  /// ConfigError where none are above it; the other files are there then.
-  void finish(std::optional<double> confidence);
+  /// Ends what was taken, and writes points.ply: of the point head, else of depths behind cameras, where
+  /// there are such; points above `confidence`, by default from the median on; none of the white that was
+  /// added to pictures. Returns why there is no points.ply where nobody asked for a confidence, else "".
+  /// Throws ConfigError where none are above it; whatever it throws, the other files are there then.
+  std::string finish(std::optional<double> confidence);
 
  private:
   struct Array {
@@ -54,15 +56,19 @@ class SceneFiles final : public Results {
   float median(const Cloud& cloud) const;
   template <class Each>
   float each_point(const Cloud& cloud, double limit, const Each& each) const;
-  void write_points(const Cloud& cloud, double limit) const;
+  std::string write_points(const Cloud& cloud, std::optional<double> confidence) const;
+  bool places(const Cloud& cloud, int64_t frame) const;
   void put_in_place();
 
   FileSystem& files_;
   const std::filesystem::path folder_, partial_;
+  std::filesystem::path where_;  // the files are: partial_, then folder_
+  std::unique_ptr<FileLock> lock_;
   const std::shared_ptr<const Pictures> pictures_;
-  const bool random_;
+  const bool random_, made_folder_;
   std::vector<Camera> cameras_;
   Array depths_, depth_confidence_, points_, points_confidence_;
+  bool stems_differ_ = false;
   std::string scales_;  // what white and black are in pictures of depths, JSON
 };
 

@@ -118,6 +118,8 @@ class SceneSource final : public DataSource {
       const OneScene& scene = scenes_[static_cast<size_t>(i)];
       int64_t bytes = 0;
       for (const fs::path& frame : scene.frames) bytes += data_file(frame).bytes;
+      const fs::path folder = fs::path(data_.scenes) / scene.name;
+      for (const char* const name : {"depth.npy", "cameras.json"}) bytes += data_file(folder / name).bytes;
       digest.add(scene.name, i, bytes);
     }
     return {{}, {digest.finish(0, "scenes")}};

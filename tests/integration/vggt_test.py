@@ -168,12 +168,16 @@ class Vggt(unittest.TestCase):
         first = (56 - rows) // 2
         return frame[first * 56 : (first + rows) * 56]
 
-    def test_cameras_that_see_no_angle_leave_points_out_and_say_so(self):
+    def test_cameras_that_see_no_angle_have_no_points_and_are_told(self):
         text = self.sample("--config", "tiny.toml", "--weights", "random", "--images", "pictures", "--out", str(self.out))
         cameras = json.loads((self.out / "random_cameras.json").read_text())["frames"]
-        self.assertFalse(any(all(one["focal"]) for one in cameras), "these draws see an angle: choose another train.seed")
-        self.assertFalse((self.out / "random_points.ply").exists())
-        self.assertIn("no points.ply: no camera sees an angle, so that no depth has a place", text)
+        without = sum(not all(one["focal"]) for one in cameras)
+        self.assertGreater(without, 0)
+        if without < 4:
+            self.assertIn(f"{without} of 4 frames have no points: a focal length of their cameras is 0", text)
+        else:
+            self.assertIn("no points.ply: a focal length of every camera is 0", text)
+        self.assertEqual((self.out / "random_points.ply").exists(), without < 4)
 
     def test_names_that_are_alike_or_no_text(self):
         folder = self.root / "names"
@@ -384,7 +388,7 @@ class Vggt(unittest.TestCase):
             (("--infer", "--frames", "3", "--set", "policies.inference.narrow_weights=false", "--set", "vggt.infer.narrow_heads=true"),
              CONFIGURATION, "has no use without policies.inference.narrow_weights"),
             (("--claims",), CONFIGURATION, "is of inference; add --infer --frames N"),
-            ((), CONFIGURATION, "none of train.steps, train.epochs and train.seconds is set"),
+            ((), CONFIGURATION, "so that the run ends, or plan what it infers with --infer --frames N"),
         ]  # fmt: skip
         for arguments, code, words in refused:
             with self.subTest(arguments):

@@ -205,6 +205,12 @@ void check_claims_of_training(const RunConfig& config) {
                       "\" is of inference; add --infer --frames N");
 }
 
+// Of a configuration without one, which may be meant to infer.
+void check_end_of(const LoadedConfig& loaded) try { check_end(loaded); } catch (const ConfigError& error) {
+  if (family_of(loaded.config).inferred().empty()) throw;
+  throw ConfigError(std::string(error.what()) + ", or plan what it infers with --infer --frames N");
+}
+
 // Throws where no row fits.
 void check_rows(const PlanJob& job, const std::vector<InferenceRow>& rows) {
   std::optional<MemoryNeed> lowest;
@@ -282,7 +288,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const c10::Device device(arguments.device == PlannedDevice::cpu ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   if (arguments.claims && !arguments.infer) check_claims_of_training(loaded.config);
-  if (!arguments.infer) check_end(loaded);
+  if (!arguments.infer) check_end_of(loaded);
   resolve_threads(loaded);
   resolve_budget(loaded, device);
   family_of(loaded.config).measure_data(loaded.config);

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "toolkit/core/format.h"
@@ -41,6 +42,8 @@ std::string with_separators(int64_t number) {
 
 std::string flops_text(int64_t count) {
   const auto flops = static_cast<double>(count);
+  if (count == std::numeric_limits<int64_t>::max())
+    return fmt::format("more than {:.4g} PFLOP", flops / 1e15);
   if (flops < 1e12) return fmt::format("{:.4g} GFLOP", flops / 1e9);
   return flops < 1e16 ? fmt::format("{:.4g} TFLOP", flops / 1e12) : fmt::format("{:.4g} PFLOP", flops / 1e15);
 }

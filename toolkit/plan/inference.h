@@ -44,9 +44,9 @@ struct LinearPiece {
   int64_t bytes(int64_t count) const { return at_0 + each * count; }
   friend bool operator==(const LinearPiece&, const LinearPiece&) = default;
 };
-/// The pieces of `bytes_of` from 1 to `most`. Two counts whose middle lies on their line, and the neighbours
-/// of all three, are taken for one piece; so that a knee is found where no other one undoes it within the
-/// half.
+/// The pieces of `bytes_of` from 1 to `most`, by bisection: two counts are the ends of one where their middle
+/// and their neighbours between them lie on the line through them. A count alone off a line that no bisection
+/// meets would not be seen.
 std::vector<LinearPiece> linear_pieces(int64_t most, const std::function<int64_t(int64_t)>& bytes_of);
 
 struct PhasePieces {

@@ -230,16 +230,18 @@ float SceneFiles::each_point(const Cloud& cloud, double limit, const Each& each)
   return surest;
 }
 
-// Binary PLY, whose head says how many there are; nothing where there are none, and why.
+// Binary PLY, whose head says how many there are. Returns what there is to say of those that are not there.
 std::string SceneFiles::write_points(const Cloud& cloud, std::optional<double> confidence) const {
+  int64_t without = 0;  // frames
+  for (int64_t frame = 0; frame < pictures_->size(); ++frame) without += places(cloud, frame) ? 0 : 1;
+  if (without == pictures_->size())
+    return "no points.ply: a focal length of every camera is 0, so that no depth has a place";
   // The median itself is among them, so that they are half where all confidences are one.
   const double limit = confidence ? *confidence : static_cast<double>(std::nextafter(median(cloud), 0.0F));
   int64_t count = 0;
   const float surest = each_point(cloud, limit, [&](int64_t, size_t, const auto&) { ++count; });
   if (count == 0 && static_cast<double>(surest) > limit)
-    return "no points.ply: no point of these depths and cameras is a finite one";
-  if (count == 0 && !confidence)
-    return "no points.ply: no camera sees an angle, so that no depth has a place";
+    return "no points.ply: no point that these depths and cameras give is finite";
   if (count == 0)
     throw ConfigError(
         fmt::format("--confidence {}: no point is above it, the surest has {}; points.ply is "
@@ -266,7 +268,9 @@ std::string SceneFiles::write_points(const Cloud& cloud, std::optional<double> c
     });
     file.write(text.data(), text.size());
   });
-  return "";
+  if (without == 0) return "";
+  return fmt::format("{} of {} frames have no points: a focal length of their cameras is 0", without,
+                     pictures_->size());
 }
 
 void SceneFiles::put_in_place() {

@@ -47,7 +47,7 @@ struct PlanArguments {
   std::string report;           // with claims: the folder of a run, or ""
   bool infer = false;           // the job trains nothing, and is of
   std::vector<int64_t> frames;  // so many, ascending; not empty, or with
-  std::string max_frames;       // likewise
+  std::string max_frames;       // as max_batch
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked

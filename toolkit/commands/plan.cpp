@@ -256,25 +256,24 @@ void report_inference(const PlanJob& job) {
   const std::vector<std::string> notes = policies_without_use(loaded, job.device, job.options);
   if (job.budget && !asked.table) loaded = within_budget(loaded, job.device, *job.budget, job.options);
   const std::string after = notes_text(notes) + set_text(job.loaded, loaded, "it fits into memory.budget");
-  const auto print = [&](const std::string& json, const std::string& text) {
-    job.print(asked.json ? inference_json(json, job.loaded, loaded, notes) : text + after);
+  const auto json = [&](const std::string& object, const std::vector<InferenceRow>& rows = {}) {
+    return inference_json(object, job.loaded, loaded, notes, rows);
   };
-  if (asked.claims) return print("", inference_claims_text(name, loaded, job.device, job.options));
+  if (asked.claims) return job.print(inference_claims_text(name, loaded, job.device, job.options) + after);
+  std::vector<InferenceRow> rows;
+  if (asked.table || asked.explain) rows = inference_table(loaded, job.device, job.options);
   if (asked.table) {
-    const std::vector<InferenceRow> rows = inference_table(loaded, job.device, job.options);
     job.print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget) + after);
     return check_rows(job, rows);
   }
   if (asked.frames.size() > 1) {
     const CountTable table = plan_counts(loaded, job.device, asked.frames, job.options);
-    print(count_table_json(table), count_table_text(name, table));
+    job.print(asked.json ? json(count_table_json(table)) : count_table_text(name, table) + after);
     return check_budget(job, table.plans.back());
   }
   const Plan plan = make_plan(loaded, job.device, job.options);
-  std::vector<InferenceRow> rows;
-  if (asked.explain) rows = inference_table(loaded, job.device, job.options);
-  print(explained_json(plan, rows),
-        plan_text(name, plan) + (rows.empty() ? "" : "\n" + inference_table_text(name, rows, job.budget)));
+  const std::string explained = rows.empty() ? "" : "\n" + inference_table_text(name, rows, job.budget);
+  job.print(asked.json ? json(plan_json(plan), rows) : plan_text(name, plan) + explained + after);
   check_budget(job, plan);
 }
 

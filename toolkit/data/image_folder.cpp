@@ -255,9 +255,7 @@ void check_headers(const fs::path& folder, const std::vector<FolderEntry>& entri
   look_at(entries, options, "looking at pictures", skipped, [&](size_t i) {
     if (Clock::now() > end) return;
     const fs::path& path = entries[i].path;
-    look_at_header(path, [&](const std::string& encoded) {
-      check_seen(path, encoded_image_size(encoded, shown(path), options.convert), size);
-    });
+    check_seen(path, size_in_header(path, options.convert), size);
   }).check(folder);
 }
 

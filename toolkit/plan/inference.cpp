@@ -222,12 +222,6 @@ std::string inference_table_json(const std::vector<InferenceRow>& rows) {
   return array.dump(1) + "\n";
 }
 
-std::string explained_json(const Plan& plan, const std::vector<InferenceRow>& rows) {
-  OrderedJson json = OrderedJson::parse(plan_json(plan));
-  if (!rows.empty()) json["rows"] = OrderedJson::parse(inference_table_json(rows));
-  return json.dump(1) + "\n";
-}
-
 std::vector<LinearPiece> linear_pieces(int64_t most, const std::function<int64_t(int64_t)>& bytes_of) {
   std::map<int64_t, int64_t> known;
   const auto at = [&](int64_t count) {
@@ -488,8 +482,9 @@ std::string notes_text(const std::vector<std::string>& notes) {
 }
 
 std::string inference_json(const std::string& object, const LoadedConfig& asked, const LoadedConfig& taken,
-                           const std::vector<std::string>& notes) {
+                           const std::vector<std::string>& notes, const std::vector<InferenceRow>& rows) {
   OrderedJson json = OrderedJson::parse(object);
+  if (!rows.empty()) json["rows"] = OrderedJson::parse(inference_table_json(rows));
   json["notes"] = notes;
   json["set"] = OrderedJson::object();
   for (const ConfigDifference& one : differences(asked.config, taken.config)) json["set"][one.key] = one.b;

@@ -35,8 +35,6 @@ std::vector<InferenceRow> inference_table(const LoadedConfig& loaded, c10::Devic
 std::string inference_table_text(const std::string& name, const std::vector<InferenceRow>& rows,
                                  std::optional<int64_t> budget);
 std::string inference_table_json(const std::vector<InferenceRow>& rows);
-/// A plan with "rows", where there are such.
-std::string explained_json(const Plan& plan, const std::vector<InferenceRow>& rows);
 
 /// The bytes of a phase's peak are at_0 + each·count for counts from `first` to `last`.
 struct LinearPiece {
@@ -93,9 +91,9 @@ LargestCount largest_planned_count(const LoadedConfig& loaded, c10::Device devic
 std::string set_text(const LoadedConfig& asked, const LoadedConfig& taken, const std::string& why);
 /// `notes`: of policies_without_use().
 std::string notes_text(const std::vector<std::string>& notes);
-/// A JSON object with "notes", and with "set" what was set for the job, by key.
+/// A JSON object with "notes", with "set" what was set for the job, by key, and "rows", where there are such.
 std::string inference_json(const std::string& object, const LoadedConfig& asked, const LoadedConfig& taken,
-                           const std::vector<std::string>& notes);
+                           const std::vector<std::string>& notes, const std::vector<InferenceRow>& rows = {});
 /// `asked`: the job before what was set for it.
 std::string largest_count_text(const std::string& name, const LoadedConfig& asked, const LargestCount& found,
                                int64_t bytes);

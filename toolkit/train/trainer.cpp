@@ -223,23 +223,14 @@ void Trainer::accumulate_gradients() {
   const DropoutMaskScope masks;
   GradientGuard gradients(optimizer_);
   const StepSize step{samples, loader_->weight_of_next(samples)};
-  if (clock_.waits_for_threads()) {
-    run_planned(step);
-  } else {
-    for (int64_t left = samples; left > 0;) left -= forward_backward(step);
+  const int64_t micro_batch = samples_of_micro_batch(config_);
+  policies::FoldableLoop passes("micro-batches", (samples + micro_batch - 1) / micro_batch);
+  for (int64_t given = 0; const auto pass = passes.next(); ++given) {
+    for (; given < *pass; ++given) loader_->next();  // of those that a plan leaves out
+    forward_backward(step);
   }
   check_reached();
   gradients.keep();
-}
-
-// The micro-batches of a plan are alike but for the last, so that most of them are left out.
-void Trainer::run_planned(const StepSize& step) {
-  const int64_t micro_batch = samples_of_micro_batch(config_);
-  policies::FoldableLoop passes("micro-batches", (step.samples + micro_batch - 1) / micro_batch);
-  for (int64_t given = 0; const auto pass = passes.next(); ++given) {
-    for (; given < *pass; ++given) loader_->next();
-    forward_backward(step);
-  }
 }
 
 void Trainer::check_reached() const {
@@ -288,8 +279,8 @@ void Trainer::update(bool measured) {
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
 
-// The gradient of one micro-batch's part of the mean over the step; returns the micro-batch's samples.
-int64_t Trainer::forward_backward(const StepSize& step) {
+// The gradient of one micro-batch's part of the mean over the step.
+void Trainer::forward_backward(const StepSize& step) {
   const int64_t at_once = samples_at_once(config_);
   std::string noise_begins;
   Batch whole;
@@ -319,7 +310,6 @@ int64_t Trainer::forward_backward(const StepSize& step) {
     PhaseScope phase_scope(phase("backward"));
     torch::autograd::backward({loss}, {});
   }
-  return all;
 }
 
 // A short step counts as the part of one that it is.

@@ -155,8 +155,7 @@ class Trainer {
     int64_t samples, weight;
   };
   void add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step);
-  int64_t forward_backward(const StepSize& step);
-  void run_planned(const StepSize& step);
+  void forward_backward(const StepSize& step);
   void pass_over(int64_t samples);
   void begin_step();
   void check_onednn();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/llava/small_llava.h"
 #include "support/plans/plan_cases.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/io/file_system.h"
@@ -185,20 +186,7 @@ TEST_CASE("a folded plan equals the one of all passes") {
                                           "policies.checkpoint.enabled=true"})),
                   {"micro-batches"});
   }
-  check_folding(parse_config(R"(
-train.model = "llava"
-train.parts = ["projector", "lora"]
-train.steps = 3
-train.accumulate = 4
-train.threads = 1
-data.batch = 8
-llava.lora.r = 2
-llava.vision = {hidden = 16, mlp = 32, depth = 2, heads = 2, image = 28, patch = 14}
-llava.text = {hidden = 32, mlp = 56, depth = 3, heads = 2, vocabulary = 40}
-llava.data.max_length = 24
-)",
-                             "small.toml", {}),
-                {"micro-batches"});
+  check_folding(test::small_llava({"train.accumulate=4", "data.batch=8"}), {"micro-batches"});
 }
 
 TEST_CASE("a policy's period is planned once if it returns to the books it began with") {

@@ -8,6 +8,7 @@
 #include "support/device/devices.h"
 #include "support/error_text.h"
 #include "support/files/memory_file_system.h"
+#include "support/llava/small_llava.h"
 #include "support/one_line.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/families/dit/options.h"
@@ -74,19 +75,7 @@ TEST_CASE("claims: where one holds is found from a small batch as from a large o
 }
 
 TEST_CASE("claims: of what is said to fit a device both ways are planned, with the samples that are named") {
-  const LoadedConfig loaded = parse_config(R"(
-train.model = "llava"
-train.threads = 1
-train.parts = ["projector", "lora"]
-train.steps = 2
-train.accumulate = 2
-data.batch = 2
-llava.lora.r = 2
-llava.vision = {hidden = 16, mlp = 32, depth = 2, heads = 2, image = 28, patch = 14}
-llava.text = {hidden = 32, mlp = 56, depth = 3, heads = 2, vocabulary = 40}
-llava.data.max_length = 24
-)",
-                                           "small.toml", {});
+  const LoadedConfig loaded = test::small_llava({"train.accumulate=2", "data.batch=2"});
   const std::map<std::string, TimedPairs> times{{"checkpoint", {5, 0.31, 0.28, 0.33, "runs/a, on cpu"}}};
   const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda, {}, times);
   REQUIRE(checked.size() == 3);  // those of published sizes bear on these alone

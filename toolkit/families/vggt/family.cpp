@@ -18,12 +18,6 @@ int64_t tokens_of_frame(const RunConfig& config) {
   return (options.data.height / *model.patch) * (options.data.width / *model.patch) + model.special_tokens();
 }
 
-class Forgotten final : public Results {
-  void take_poses(const at::Tensor&) override {}
-  void take_depths(int64_t, const at::Tensor&, const at::Tensor&) override {}
-  void take_points(int64_t, const at::Tensor&, const at::Tensor&) override {}
-};
-
 class Family final : public Configuration {
  public:
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
@@ -46,8 +40,8 @@ class Family final : public Configuration {
     const Scene scene{count, data.height, data.width, [&](int64_t, int64_t frames) {
                         return at::empty({frames, 3, data.height, data.width}, at::kFloat);
                       }};
-    Forgotten results;
-    return *infer(config, device, nullptr, scene, results, nullptr, put_in);
+    Results none;
+    return *infer(config, device, nullptr, scene, none, nullptr, put_in);
   }
 
   std::vector<std::string> kept_results() const override { return {"attn_out"}; }

@@ -17,15 +17,18 @@ struct Scene {
   models::Vggt::Read read;
 };
 
-/// Takes what is found, on the CPU, fp32, of the heads that there are; all of it in phase write.
+/// Takes what is found, on the CPU, fp32, of the heads that there are; all of it in phase write. Forgets what
+/// is not overridden.
 class Results {
  public:
   virtual ~Results() = default;
-  virtual void take_poses(const at::Tensor& poses) = 0;  ///< (S, 9): geometry.h
+  virtual void take_poses(const at::Tensor& /*poses*/) {}  ///< (S, 9): geometry.h
   /// Of n frames from `first` on, the first ones first: depths (n, H, W) or points (n, H, W, 3), and
   /// confidence (n, H, W).
-  virtual void take_depths(int64_t first, const at::Tensor& depths, const at::Tensor& confidence) = 0;
-  virtual void take_points(int64_t first, const at::Tensor& points, const at::Tensor& confidence) = 0;
+  virtual void take_depths(int64_t /*first*/, const at::Tensor& /*depths*/,
+                           const at::Tensor& /*confidence*/) {}
+  virtual void take_points(int64_t /*first*/, const at::Tensor& /*points*/,
+                           const at::Tensor& /*confidence*/) {}
 };
 
 /// `weights`: null for the model's own draws, from train.seed. `keep_going` is asked before frames are read

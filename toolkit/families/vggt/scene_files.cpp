@@ -166,18 +166,17 @@ bool SceneFiles::places(const Cloud& cloud, int64_t frame) const {
   return camera.focal_x > 0 && camera.focal_y > 0;
 }
 
-// each(frame, pixel, its values, confidence) of what is no white, of frames whose points can be told.
+// each(frame, pixel, confidence) of what is no white, of frames whose points can be told.
 template <class Each>
 void SceneFiles::each_pixel(const Cloud& cloud, const Each& each) const {
   const auto width = static_cast<size_t>(pictures_->width());
-  const size_t numbers = cloud.are_points ? 3 : 1;
   for (int64_t frame = 0; frame < pictures_->size(); ++frame) {
     if (!places(cloud, frame)) continue;
-    const std::vector<float> values = frame_of(cloud.values, frame), sure = frame_of(cloud.confidence, frame);
+    const std::vector<float> sure = frame_of(cloud.confidence, frame);
     const Pictures::Rows rows = pictures_->rows(frame);
     for (size_t pixel = static_cast<size_t>(rows.first) * width;
          pixel < static_cast<size_t>(rows.last) * width; ++pixel)
-      each(frame, pixel, values.data() + numbers * pixel, sure[pixel]);
+      each(frame, pixel, sure[pixel]);
   }
 }
 
@@ -189,7 +188,7 @@ float SceneFiles::median(const Cloud& cloud) const {
   for (const int shift : {16, 0}) {
     std::vector<int64_t> counts(1 << 16);
     int64_t all = 0;
-    each_pixel(cloud, [&](int64_t, size_t, const float*, float confidence) {
+    each_pixel(cloud, [&](int64_t, size_t, float confidence) {
       const auto bits = std::bit_cast<uint32_t>(confidence);
       if ((bits & known) != found) return;
       ++counts[(bits >> shift) & 0xFFFF];
@@ -212,16 +211,19 @@ float SceneFiles::each_point(const Cloud& cloud, double limit, const Each& each)
              width = static_cast<double>(pictures_->width());
   const auto side = static_cast<size_t>(pictures_->width());
   float surest = 1;
-  each_pixel(cloud, [&](int64_t frame, size_t pixel, const float* values, float confidence) {
+  int64_t values_of = -1;  // a frame
+  std::vector<float> values;
+  each_pixel(cloud, [&](int64_t frame, size_t pixel, float confidence) {
     surest = std::max(surest, confidence);
     if (!(static_cast<double>(confidence) > limit)) return;
+    if (values_of != frame) values = frame_of(cloud.values, values_of = frame);
     std::array<float, 3> point{};
     if (cloud.are_points) {
-      std::copy_n(values, 3, point.begin());
+      std::copy_n(values.data() + 3 * pixel, 3, point.begin());
     } else {
-      const Vector behind =
-          point_behind(cameras_[static_cast<size_t>(frame)], static_cast<double>(pixel % side) + 0.5,
-                       static_cast<double>(pixel / side) + 0.5, static_cast<double>(*values), height, width);
+      const Vector behind = point_behind(
+          cameras_[static_cast<size_t>(frame)], static_cast<double>(pixel % side) + 0.5,
+          static_cast<double>(pixel / side) + 0.5, static_cast<double>(values[pixel]), height, width);
       std::copy(behind.begin(), behind.end(), point.begin());
     }
     if (std::all_of(point.begin(), point.end(), [](float one) { return std::isfinite(one); }))

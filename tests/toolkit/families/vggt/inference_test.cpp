@@ -48,12 +48,6 @@ vggt::Scene scene_of(int64_t frames) {
           [all](int64_t first, int64_t count) { return all.narrow(0, first, count).clone(); }};
 }
 
-struct Dropped final : vggt::Results {
-  void take_poses(const at::Tensor&) override {}
-  void take_depths(int64_t, const at::Tensor&, const at::Tensor&) override {}
-  void take_points(int64_t, const at::Tensor&, const at::Tensor&) override {}
-};
-
 test::KeptResults inferred(int64_t frames, const std::vector<std::string>& overrides,
                            const Weights* weights = nullptr) {
   test::KeptResults results;
@@ -67,8 +61,8 @@ std::vector<PhasePeak> measured(const LoadedConfig& loaded) {
   const vggt::Scene scene{*loaded.inferred, kHeight, kWidth, [](int64_t, int64_t count) {
                             return at::empty({count, 3, kHeight, kWidth}).zero_();
                           }};
-  Dropped results;
-  vggt::infer(loaded.config, kCpu, nullptr, scene, results);
+  vggt::Results none;
+  vggt::infer(loaded.config, kCpu, nullptr, scene, none);
   return policies::cpu_accounts().phases();
 }
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from eager_side import check_gradients, part, read_safetensors, serve  # noqa: E402
 
 SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
-CHANNELS, SIDE, CLASSES, DROPOUT = 4, 32, 1000, 0.1
+CHANNELS, CLASSES, DROPOUT = 4, 1000, 0.1
 
 
 class PatchEmbed(nn.Module):
@@ -109,15 +109,15 @@ class FinalLayer(nn.Module):
 class DiT(nn.Module):
     """Rectified flow, so without the channels of a learned variance."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, side: int):
         super().__init__()
         size, patch = name.removeprefix("DiT-").split("/")
         depth, hidden, heads = SIZES[size]
-        self.patch = int(patch)
+        self.patch, self.side = int(patch), side
         self.x_embedder = PatchEmbed(hidden, self.patch)
         self.t_embedder = TimeEmbed(hidden)
         self.y_embedder = LabelEmbed(hidden)
-        self.pos_embed = nn.Parameter(torch.zeros(1, (SIDE // self.patch) ** 2, hidden), requires_grad=False)
+        self.pos_embed = nn.Parameter(torch.zeros(1, (side // self.patch) ** 2, hidden), requires_grad=False)
         self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(depth))
         self.final_layer = FinalLayer(hidden, self.patch)
 
@@ -127,8 +127,8 @@ class DiT(nn.Module):
         for block in self.blocks:
             x = block(x, c)
         x = self.final_layer(x, c)
-        n, side, p = x.shape[0], SIDE // self.patch, self.patch
-        return x.reshape(n, side, side, p, p, CHANNELS).permute(0, 5, 1, 3, 2, 4).reshape(n, CHANNELS, SIDE, SIDE)
+        n, side, p = x.shape[0], self.side // self.patch, self.patch
+        return x.reshape(n, side, side, p, p, CHANNELS).permute(0, 5, 1, 3, 2, 4).reshape(n, CHANNELS, self.side, self.side)
 
 
 def check_same_function(model: DiT, reference: dict[str, torch.Tensor], norms: dict, device: str) -> None:
@@ -142,11 +142,11 @@ def check_same_function(model: DiT, reference: dict[str, torch.Tensor], norms: d
 
 
 class Training:
-    def __init__(self, model: nn.Module, batch: int, device: str, bf16: bool):
+    def __init__(self, model: nn.Module, batch: int, side: int, device: str, bf16: bool):
         self.model, self.batch, self.device, self.bf16 = model, batch, device, bf16
         parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0, fused=True)
-        self.latents = torch.randn(64, batch, CHANNELS, SIDE, SIDE)
+        self.latents = torch.randn(64, batch, CHANNELS, side, side)
         self.labels = torch.randint(CLASSES, (64, batch))
         self.steps = 0
         self.loss_sum = torch.zeros((), device=device)
@@ -171,12 +171,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="DiT-S/4")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--side", type=int, default=32)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--reference", help="file of the other side; without it the weights are PyTorch's own")
     arguments = parser.parse_args()
-    model = DiT(arguments.model)
+    model = DiT(arguments.model, arguments.side)
     if arguments.reference:
         tensors = read_safetensors(arguments.reference)
         reference, norms = part(tensors, "reference."), part(tensors, "gradient_norm.")
@@ -185,7 +186,7 @@ def main() -> None:
     if arguments.reference:
         check_same_function(model, reference, norms, arguments.device)
     trained = torch.compile(model) if arguments.compile else model
-    training = Training(trained, arguments.batch, arguments.device, arguments.bf16)
+    training = Training(trained, arguments.batch, arguments.side, arguments.device, arguments.bf16)
     serve(training.step, arguments.device)
 
 

@@ -50,6 +50,7 @@ void run(const cxxopts::ParseResult& parsed) {
   const c10::Device device = open_device(parsed["device"].as<std::string>());
   RunConfig config = bench::latent_config(parsed["model"].as<std::string>(), parsed["batch"].as<int64_t>(),
                                           at::get_num_threads());
+  dit::options_of(config).model.image_size = parsed["side"].as<int64_t>();
   config.optimizer.clip = 0;
   config.policies = dit::policy_defaults(policies::PolicyOptions::all_off());
   config.policies.attention = {};
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
   cxxopts::Options options("step-time", "Makes a training step for each line \"step\" of its input");
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("1"))(
+      "side", "width and height of the latents", cxxopts::value<int64_t>()->default_value("32"))(
       "device", "cpu | cuda", cxxopts::value<std::string>()->default_value("cpu"))(
       "bf16", "under bf16 autocast", cxxopts::value<bool>()->default_value("false"))(
       "reference", "file for weights and one output", cxxopts::value<std::string>()->default_value(""));

@@ -1,6 +1,6 @@
 """step_time.py PROGRAM: step times of dit-train and of PyTorch, one step of each in turns.
 
-PROGRAM is build/release/benchmarks/step-time. Both sides train the same DiT on 4x32x32 latents from the same weights,
+PROGRAM is build/release/benchmarks/step-time. Both sides train the same DiT on 4x32x32 latents (--side) from the same weights,
 which the PyTorch side checks first: output and gradients of one batch. Both use rectified flow, fused AdamW without
 clipping, scaled_dot_product_attention, and let gradients go after each step. dit-train has its memory ledger on and the
 attention policy, no other.
@@ -26,7 +26,7 @@ EAGER = Path(__file__).with_name("eager_dit.py")
 
 def compare(arguments, model: str, batch: int, folder: str) -> float:
     reference = f"{folder}/{model.replace('/', '-')}-{batch}.safetensors"
-    common = ["--model", model, "--batch", str(batch), "--device", arguments.device]
+    common = ["--model", model, "--batch", str(batch), "--side", str(arguments.side), "--device", arguments.device]
     if arguments.bf16:
         common.append("--bf16")
     eager = [sys.executable, str(EAGER), *common, "--reference", reference]
@@ -66,7 +66,7 @@ def first_step(command: list[str]) -> float:
 
 
 def compare_start(arguments) -> None:
-    common = ["--model", arguments.models[0], "--batch", "1", "--device", arguments.device]
+    common = ["--model", arguments.models[0], "--batch", "1", "--side", str(arguments.side), "--device", arguments.device]
     ours, theirs = [], []
     for _ in range(arguments.starts):
         ours.append(first_step([arguments.program, *common]))
@@ -86,6 +86,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=41, help=f"at least {LEAST_PAIRS}")
     parser.add_argument("--warmup", type=int, default=3, help="pairs that are not counted")
     parser.add_argument("--starts", type=int, default=5, help="pairs of fresh processes; 0: none")
+    parser.add_argument("--side", type=int, default=32, help="width and height of the latents: 32 at 256 px, 64 at 512 px")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--bf16", action="store_true", help="both sides under bf16 autocast")
     parser.add_argument("--compile", action="store_true", help="the other side under torch.compile")

@@ -1,0 +1,83 @@
+"""The parts of benchmarks/gpu_day: what is run, what it needs, and how long it may take."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+# Kernels of their own or copies in the background, where a wrong address would be ours.
+SANITIZED = ("offload_test", "policies_test")
+
+
+def whole(text: str) -> str:
+    return text
+
+
+def last_lines(count: int) -> Callable[[str], str]:
+    return lambda text: "\n".join(text.splitlines()[-count:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    title: str
+    seconds: int  # its time box
+    commands: Callable[[Path, Path], list[list[str]]]  # of the build folder and the folder of results
+    tools: tuple[str, ...] = ()  # programs that it needs beside the build
+    torch: bool = False  # needs a Python torch with CUDA
+    shorten: Callable[[str], str] = whole  # what of a command's output is kept in the results
+
+
+def python(script: Path, *arguments: object) -> list[str]:
+    return [sys.executable, "-B", str(script), *(str(argument) for argument in arguments)]
+
+
+def tests(build: Path, _: Path) -> list[list[str]]:
+    return [["ctest", "--test-dir", str(build), "-L", "^gpu$", "--output-on-failure", "--timeout", "120"]]
+
+
+def sanitizer(build: Path, _: Path) -> list[list[str]]:
+    tool = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "1"]
+    return [["env", "DTK_TEST_DEVICE=cuda", "OMP_NUM_THREADS=1", *tool, str(build / "tests" / name), "[device]"]
+            for name in SANITIZED]
+
+
+def calibration(build: Path, out: Path) -> list[list[str]]:
+    return [[str(build / "dit-plan"), "--calibrate", str(out / "calibration.json"), "--device", "cuda"]]
+
+
+def plans(build: Path, _: Path) -> list[list[str]]:
+    return [python(BENCHMARKS / "plans/device_accuracy.py", build / "dit-plan", build / "dit-train", ROOT / "configs")]
+
+
+def largest(build: Path, _: Path) -> list[list[str]]:
+    return [python(BENCHMARKS / "gpu/largest_batch.py", build / "dit-plan", build / "dit-train", ROOT / "configs")]
+
+
+def policies(build: Path, _: Path) -> list[list[str]]:
+    program = str(build / "benchmarks/memory-policies")
+    return [[program, "--model", "DiT-XL/2", "--batch", "32", "--steps", "5", "--device", "cuda"]]
+
+
+def step_time(*more: str) -> Callable[[Path, Path], list[list[str]]]:
+    def commands(build: Path, _: Path) -> list[list[str]]:
+        return [python(BENCHMARKS / "step_time/step_time.py", build / "benchmarks/step-time", "--device", "cuda", "--bf16",
+                       "--pairs", 21, "--starts", 0, "--models", "DiT-XL/2", *more)]
+    return commands
+
+
+PARTS = (
+    Part("tests", "Tests with label gpu", 240, tests, tools=("ctest",), shorten=last_lines(60)),
+    Part("sanitizer", "compute-sanitizer, memcheck", 240, sanitizer, tools=("compute-sanitizer",), shorten=last_lines(8)),
+    Part("calibration", "What the device adds, measured and by formula", 60, calibration),
+    Part("plans", "Plans against runs", 300, plans, tools=("nvidia-smi",)),
+    Part("step_256", "Step time of DiT-XL/2 at 256 px against PyTorch eager", 150, step_time("--batches", "32", "128"), torch=True),
+    Part("compiled_256", "Step time of DiT-XL/2 at 256 px against torch.compile", 240,
+         step_time("--batches", "32", "--compile"), torch=True),
+    Part("step_512", "Step time of DiT-XL/2 at 512 px against PyTorch eager", 150,
+         step_time("--batches", "16", "--side", "64"), torch=True),
+    Part("policies", "The policies' sixteen combinations, DiT-XL/2", 200, policies),
+    Part("largest", "Largest batches, planned and reached", 240, largest, tools=("nvidia-smi",)),
+)

@@ -1,0 +1,133 @@
+"""gpu_day_test.py BUILD: the runner of benchmarks/gpu_day with parts made for it and a made-up GPU, and that every command of
+the real parts is there and knows the options that it is given. No GPU is needed."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
+
+import day  # noqa: E402
+import parts  # noqa: E402
+
+BUILD = Path()
+SHELL = ("sh", "-c")
+
+
+def part(name: str, *scripts: str, seconds: int = 60, **more) -> parts.Part:
+    return parts.Part(name, f"part {name}", seconds, lambda build, out: [[*SHELL, script] for script in scripts], **more)
+
+
+class Day(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'Made Up 1, 100 MiB, 1.0'\n")
+        (tools / "nvidia-smi").chmod(0o755)
+        self.enterContext(mock.patch.dict(os.environ, {"PATH": f"{tools}:{os.environ['PATH']}"}))
+        self.out = self.folder / "out"
+
+    def run_day(self, parts_of_it: tuple, *words: str, commit: str = "c0ffee") -> tuple[int, str]:
+        arguments = ["day.py", "--build", str(self.folder), "--commit", commit, "--out", str(self.out), *words]
+        said = io.StringIO()
+        with mock.patch.object(day, "PARTS", parts_of_it), mock.patch.object(sys, "argv", arguments), \
+                contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = day.main()
+        return code, said.getvalue()
+
+    def ends(self) -> dict[str, str]:
+        return {name: result["end"] for name, result in json.loads((self.out / "state.json").read_text()).items()}
+
+    def test_a_part_that_fails_stops_no_other_and_shows_in_the_exit_code(self):
+        code, said = self.run_day((part("one", "echo first; exit 7"), part("two", "echo second")))
+        self.assertEqual(code, 1)
+        self.assertEqual(self.ends(), {"one": "failed: exit code 7", "two": "passed"})
+        self.assertIn("not passed: one", said)
+        page = (self.out / "results.md").read_text()
+        for word in ("Made Up 1, 100 MiB, 1.0; commit c0ffee", "| one | failed: exit code 7 |", "first", "second"):
+            self.assertIn(word, page)
+
+    def test_what_takes_too_long_is_ended_with_all_that_it_began(self):
+        mark = self.folder / "mark"
+        slow = part("slow", f"echo began; (sleep 2; touch {mark}) & sleep 60", "echo never", seconds=1)
+        code, _ = self.run_day((slow, part("two", "true")))
+        self.assertEqual((code, self.ends()), (1, {"slow": "stopped", "two": "passed"}))
+        page = (self.out / "results.md").read_text()
+        self.assertIn("began", page)
+        self.assertIn("not begun: the time was over", page)
+        subprocess.run(["sleep", "2.5"], check=True)
+        self.assertFalse(mark.exists())
+
+    def test_a_tool_that_is_not_there_leaves_its_part_out_by_name(self):
+        code, _ = self.run_day((part("one", "true", tools=("no-such-tool",)),))
+        self.assertEqual((code, self.ends()), (0, {"one": "left out"}))
+        self.assertIn("no-such-tool is not installed", (self.out / "results.md").read_text())
+
+    def test_a_torch_without_cuda_leaves_its_part_out(self):
+        with mock.patch.object(day.sys, "executable", "/bin/false"):
+            self.run_day((part("one", "true", torch=True),))
+        self.assertEqual(self.ends(), {"one": "left out"})
+
+    def test_it_goes_on_where_it_ended(self):
+        count = self.folder / "count"
+        one, two = part("one", f"echo ran >> {count}"), part("two", f"test -e {self.folder}/ready")
+        self.run_day((one, two))
+        (self.folder / "ready").touch()
+        code, said = self.run_day((one, two))
+        self.assertEqual((code, self.ends()), (0, {"one": "passed", "two": "passed"}))
+        self.assertIn("one: has its result", said)
+        self.assertEqual(count.read_text(), "ran\n")
+        self.run_day((one, two), "--again")
+        self.run_day((one, two), commit="another")
+        self.assertEqual(count.read_text(), "ran\n" * 3)
+
+    def test_parts_are_chosen_and_none_begins_after_the_end(self):
+        both = (part("one", "true"), part("two", "true"))
+        self.assertEqual(self.run_day(both, "--part", "two")[0], 0)
+        self.assertEqual(self.ends(), {"two": "passed"})
+        code, said = self.run_day(both, "--part", "one", "--minutes", "0.01")
+        self.assertEqual(code, 1)
+        self.assertIn("one: not begun, the time is over", said)
+
+    def test_without_a_gpu_nothing_begins(self):
+        (self.folder / "tools/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+        code, said = self.run_day((part("one", "true"),))
+        self.assertEqual(code, 1)
+        self.assertIn("names no GPU", said)
+        self.assertFalse(self.out.exists())
+
+
+class RealParts(unittest.TestCase):
+    """A typo must not wait for the first GPU to be found."""
+
+    def test_every_command_knows_its_options(self):
+        for each in parts.PARTS:
+            for command in each.commands(BUILD, Path("/nonexistent/out")):
+                words = list(command)
+                while words[0] == "env" or "=" in words[0] or words[0] == "compute-sanitizer":
+                    words = words[1:]
+                    if words[0].startswith("--tool"):
+                        words = words[5 - 1:]
+                program = words[:3] if words[0] == sys.executable else words[:1]
+                with self.subTest(part=each.name, program=program[-1]):
+                    if program[-1] != "ctest":
+                        self.assertTrue(Path(program[-1]).exists(), program)
+                    shown = subprocess.run([*program, "--help"], capture_output=True, text=True)
+                    known = shown.stdout + shown.stderr
+                    for word in words[len(program):]:
+                        if word.startswith("--"):
+                            self.assertIn(word, known)
+
+
+if __name__ == "__main__":
+    BUILD = Path(sys.argv.pop(1))
+    unittest.main()

@@ -61,6 +61,10 @@ def policies(build: Path, _: Path) -> list[list[str]]:
     return [[program, "--model", "DiT-XL/2", "--batch", "32", "--steps", "5", "--device", "cuda"]]
 
 
+def attention(build: Path, _: Path) -> list[list[str]]:
+    return [[str(build / "benchmarks/attention-kernels")]]
+
+
 def step_time(*more: str) -> Callable[[Path, Path], list[list[str]]]:
     def commands(build: Path, _: Path) -> list[list[str]]:
         return [python(BENCHMARKS / "step_time/step_time.py", build / "benchmarks/step-time", "--device", "cuda", "--bf16",
@@ -72,6 +76,7 @@ PARTS = (
     Part("tests", "Tests with label gpu", 240, tests, tools=("ctest",), shorten=last_lines(60)),
     Part("sanitizer", "compute-sanitizer, memcheck", 240, sanitizer, tools=("compute-sanitizer",), shorten=last_lines(8)),
     Part("calibration", "What the device adds, measured and by formula", 60, calibration),
+    Part("attention", "Attention's kernels: time and scratch", 60, attention),
     Part("plans", "Plans against runs", 300, plans, tools=("nvidia-smi",)),
     Part("step_256", "Step time of DiT-XL/2 at 256 px against PyTorch eager", 150, step_time("--batches", "32", "128"), torch=True),
     Part("compiled_256", "Step time of DiT-XL/2 at 256 px against torch.compile", 240,

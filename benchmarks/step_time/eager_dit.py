@@ -186,6 +186,8 @@ def main() -> None:
     if arguments.reference:
         check_same_function(model, reference, norms, arguments.device)
     trained = torch.compile(model) if arguments.compile else model
+    if arguments.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()  # the peak is a step's
     training = Training(trained, arguments.batch, arguments.side, arguments.device, arguments.bf16)
     serve(training.step, arguments.device)
 

@@ -7,6 +7,7 @@
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cxxopts.hpp>
 
 #include "support/bench_setup.h"
@@ -28,6 +29,8 @@ using namespace dtk;
 // The weights, and what the model makes of one batch: output, and the norm of each gradient of its mean
 // square.
 void write_reference(const std::string& path, const models::Dit& model, int64_t batch, c10::Device device) {
+  constexpr int64_t kEnough = 4;  // in fp32, with all activations: a whole batch may not fit
+  batch = std::min(batch, kEnough);
   const models::DitOptions& shape = model.options();
   const at::Generator generator = policies::make_generator(at::kCPU, 1);
   const at::Tensor x = at::randn({batch, shape.channels, shape.image_size, shape.image_size}, generator);
@@ -64,6 +67,7 @@ void run(const cxxopts::ParseResult& parsed) {
   if (const auto path = parsed["reference"].as<std::string>(); !path.empty()) {
     const auto same = trainer.model().with_own_seam();  // compared without policies, in fp32
     write_reference(path, dynamic_cast<const dit::TrainableDit&>(*same).dit(), config.data.batch, device);
+    meters.begin_again();  // the peak is a step's
   }
   // As a run makes a step, which reads the norm of the gradients where it logs one.
   const auto step = [&] {

@@ -13,6 +13,7 @@
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
+#include <dtk/policies/guards.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/recomputing.h>
@@ -59,6 +60,8 @@ struct AttentionPolicy::Findings {
   bool stepped = false;
   bool called = false;                          // the seam's attention, at all
   int64_t calls = 0, fused = 0;                 // of it, with gradients, recomputations not counted
+  int64_t preferred = 0;                        // by the kernel that options name
+  std::string latest;                           // call
   bool within_seam = false;                     // the seam's own calls are judged before they are made
   int64_t last_product = 0;                     // elements of the latest batched matrix product
   std::map<std::string, Entry> stored, direct;  // through the seam, past it
@@ -76,10 +79,22 @@ std::string place(const std::string& path) {
   return path.empty() ? "the model" : path;
 }
 
-bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionCall& call) {
-  const auto backend = static_cast<at::SDPBackend>(
+at::SDPBackend backend_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionCall& call) {
+  return static_cast<at::SDPBackend>(
       at::_fused_sdp_choice(q, k, v, call.mask, call.dropout, call.causal, call.scale));
-  return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
+}
+
+at::SDPBackend backend_of(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::flash:
+      return at::SDPBackend::flash_attention;
+    case AttentionKernel::efficient:
+      return at::SDPBackend::efficient_attention;
+    case AttentionKernel::cudnn:
+      return at::SDPBackend::cudnn_attention;
+  }
+  return at::SDPBackend::error;
 }
 
 // What LibTorch's materialised form keeps for backward of (N, H, T, S): the weights, in no less than fp32;
@@ -98,6 +113,15 @@ std::string shape_of(const at::Tensor& q, const AttentionCall& call) {
 
 constexpr const char* kEnabled = "policies.attention.enabled";
 constexpr const char* kDefault = "\"default\"";
+constexpr const char* kKernel = "policies.attention.kernel";
+
+// Those that LibTorch may choose among, in its own order of preference.
+AttentionBackends backends_of(AttentionKernel kernel) {
+  AttentionBackends backends = AttentionBackends::now();
+  backends.flash = backends.flash && kernel == AttentionKernel::flash;
+  backends.cudnn = backends.cudnn && kernel == AttentionKernel::cudnn;
+  return backends;
+}
 
 [[noreturn]] void refuse_fallback(const std::string& path, const std::string& what, double dropout) {
   const char* const change =
@@ -188,8 +212,15 @@ class AttentionPolicy::Watch final : public PolicyScope {
 
 thread_local AttentionPolicy::Findings* AttentionPolicy::Watch::current_ = nullptr;
 
-AttentionPolicy::AttentionPolicy(const AttentionOptions& options)
-    : options_(options), findings_(std::make_shared<Findings>()) {}
+AttentionPolicy::AttentionPolicy(const AttentionOptions& options, c10::Device device)
+    : options_(options), findings_(std::make_shared<Findings>()) {
+  if (options.kernel == AttentionOptions().kernel || (device.is_cuda() && options.enabled != Enabled::off))
+    return;
+  throw PolicyError(
+      kKernel, " = \"" + text_of(options.kernel) + "\" has no effect " +
+                   (device.is_cuda() ? "where policies.attention.enabled = false" : "on the CPU") + "; " +
+                   advise(kKernel, kDefault));
+}
 
 std::unique_ptr<PolicyScope> AttentionPolicy::forward_scope() {
   if (options_.enabled == Enabled::off || findings_->watched || findings_->watching) return nullptr;
@@ -204,19 +235,24 @@ void AttentionPolicy::put_in(Seam& seam) {
     return;
   }
   const bool asked = options_.enabled == Enabled::on;
-  seam.attention = [asked, findings = findings_](at::Tensor q, at::Tensor k, at::Tensor v,
-                                                 const AttentionCall& given) {
+  seam.attention = [asked, kernel = options_.kernel, findings = findings_](
+                       at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& given) {
     q = as_computed(std::move(q));
     k = as_computed(std::move(k));
     v = as_computed(std::move(v));
     AttentionCall call = given;
     if (call.mask) call.mask = as_computed(std::move(*call.mask));
-    const bool fused = has_kernel(q, k, v, call);
+    std::optional<AttentionBackendGuard> chosen;
+    if (q.is_cuda()) chosen.emplace(backends_of(kernel));
+    const at::SDPBackend backend = backend_for(q, k, v, call);
+    const bool fused = backend != at::SDPBackend::math && backend != at::SDPBackend::error;
     if (!fused && asked) refuse_fallback(module_path(), shape_of(q, call), call.dropout);
     findings->called = true;
     if (at::GradMode::is_enabled() && !recomputing()) {
       ++findings->calls;
       findings->fused += fused ? 1 : 0;
+      findings->preferred += backend == backend_of(kernel) ? 1 : 0;
+      if (kernel != AttentionOptions().kernel) findings->latest = shape_of(q, call);
       if (!fused) {
         Findings::add(findings->stored, weight_bytes(q, k, call.dropout), shape_of(q, call));
       }
@@ -235,6 +271,11 @@ void AttentionPolicy::put_in(Seam& seam) {
 
 void AttentionPolicy::before_step() {
   findings_->stepped = true;
+  if (options_.kernel != AttentionOptions().kernel && findings_->calls > 0 && findings_->preferred == 0) {
+    throw PolicyError(kKernel, " = \"" + text_of(options_.kernel) +
+                                   "\" has no effect: LibTorch took it for no call (" + findings_->latest +
+                                   "); " + advise(kKernel, kDefault));
+  }
   if (options_.enabled != Enabled::on) return;
   if (!findings_->direct.empty()) {
     const auto& [path, entry] = *findings_->direct.begin();

@@ -54,9 +54,9 @@ class PrecisionKind final : public BuiltIn {
 class AttentionKind final : public BuiltIn {
  public:
   using BuiltIn::BuiltIn;
-  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject&,
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>&) const override {
-    return std::make_unique<AttentionPolicy>(options.attention);
+    return std::make_unique<AttentionPolicy>(options.attention, subject.device);
   }
   bool acts_switched_off() const override { return true; }  // it materialises what is fused
   bool acts_without_gradient() const override { return true; }

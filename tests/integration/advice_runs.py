@@ -20,6 +20,7 @@ NAMES = {  # of keys in the sources
     "kEnabled": "policies.attention.enabled",
     "kCheckpointEnabled": "policies.checkpoint.enabled",
     "kKey": "policies.checkpoint.keep",
+    "kKernel": "policies.attention.kernel",
     "key": "diffusion_planner.process.prefix",
     "probability": "diffusion_planner.augmentation.probability",
     "smooth": "diffusion_planner.augmentation.smooth",
@@ -165,6 +166,7 @@ PROVOKED: dict[str, list[Provoked]] = {
         Provoked("policies.checkpoint.keep", {"policies__checkpoint__keep": "auto", "policies__checkpoint__targets": "[]",
                                               "memory__budget": "40MB"}),
     ],
+    "policies/attention/attention.cpp": [Provoked("policies.attention.kernel", {"policies__attention__kernel": "cudnn"})],
     "policies/ema/ema.cpp": [Provoked("policies.ema.device", {"policies__ema__enabled": "true"})],
     "policies/precision/precision.cpp": [
         Provoked("policies.precision.enabled", {
@@ -203,6 +205,7 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "LibTorch has no fused kernel for the attention of the model"),
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "attn stores attention weights of its own"),
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "the forward pass did not call the seam's attention"),
+        ("policies.attention.kernel", "tests/planner/device/simulated_cuda_test.cpp", "has no effect: LibTorch took it for no call"),
     ],
     "policies/ema/ema.cpp": [
         ("policies.ema.enabled", "tests/policies/ema/ema_test.cpp", "change that, or set policies.ema.enabled = false"),

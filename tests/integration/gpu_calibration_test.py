@@ -20,8 +20,8 @@ def main(plan: str, source: str) -> int:
         subprocess.run([plan, "--calibrate", str(file), "--device", "cuda"], check=True)
         terms = json.loads(file.read_text())["terms"]
         by_name = {name: [t for t in terms if t["name"] == name] for name in {t["name"] for t in terms}}
-        assert set(by_name) == {"rounding", "attention_scratch", "workspaces", "context", "pinned"}, terms
-        for name in ("rounding", "attention_scratch", "workspaces", "pinned"):
+        assert set(by_name) == {"rounding", "attention_scratch", "reduction_scratch", "workspaces", "context", "pinned"}, terms
+        for name in ("rounding", "attention_scratch", "reduction_scratch", "workspaces", "pinned"):
             for term in by_name[name]:
                 assert term["bytes"] == term["by_formula"], term
         assert by_name["context"][0]["bytes"] > 50_000_000, terms

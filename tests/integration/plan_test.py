@@ -305,7 +305,7 @@ class Plans(unittest.TestCase):
         text = plan(*XL2, "--explain")[0]
         terms = json.loads(plan(*XL2, "--json")[0])["plan"]["device_terms"]
         names = [term["name"] for term in terms]
-        self.assertEqual(names, ["rounding", "attention_scratch", "workspaces", "convolution_workspaces", "kernel_scratch", "context",
+        self.assertEqual(names, ["rounding", "attention_scratch", "reduction_scratch", "workspaces", "convolution_workspaces", "kernel_scratch", "context",
                                  "pinned"])
         for name in names:
             self.assertRegex(text, rf"(?m)^  {name}: .*\n    formula  (.*\n)+?    source   (.*\n)+?    off      --no-term {name}\n")

@@ -183,6 +183,7 @@ planner::DeviceTermOptions terms_of(const Given& given, PlannedDevice device) {
   static const std::vector<std::pair<std::string, bool Terms::*>> switches = {
       {"rounding", &Terms::rounding},
       {"attention_scratch", &Terms::attention_scratch},
+      {"reduction_scratch", &Terms::reduction_scratch},
       {"workspaces", &Terms::workspaces},
       {"convolution_workspaces", &Terms::convolution_workspaces},
       {"kernel_scratch", &Terms::kernel_scratch},

@@ -26,16 +26,22 @@ std::vector<LoadedConfig> possible(const LoadedConfig& loaded) {
   return both;
 }
 
-// 90 for Hopper; 0, which no formula has, if the driver does not say.
-int compute_capability(int index) {
+// 0, which no formula has, where the driver does not say.
+planner::DeviceTermOptions numbers_of(int index) {
+  planner::DeviceTermOptions numbers{
+      .compute_capability = 0, .multiprocessors = 0, .threads_per_multiprocessor = 0};
   void* const library = cuda_driver();
-  if (library == nullptr) return 0;
-  const auto attribute = cuda_function<int(int*, int, int)>(library, "cuDeviceGetAttribute");
-  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  if (library == nullptr) return numbers;
+  auto* const attribute = cuda_function<int(int*, int, int)>(library, "cuDeviceGetAttribute");
+  if (attribute == nullptr) return numbers;
+  // CU_DEVICE_ATTRIBUTE_...
+  constexpr int kMultiprocessors = 16, kThreads = 39, kMajor = 75, kMinor = 76;
   int major = 0, minor = 0;
-  const bool known =
-      attribute != nullptr && attribute(&major, kMajor, index) == 0 && attribute(&minor, kMinor, index) == 0;
-  return known ? major * 10 + minor : 0;
+  if (attribute(&major, kMajor, index) == 0 && attribute(&minor, kMinor, index) == 0)
+    numbers.compute_capability = major * 10 + minor;
+  attribute(&numbers.multiprocessors, kMultiprocessors, index);
+  attribute(&numbers.threads_per_multiprocessor, kThreads, index);
+  return numbers;
 }
 
 }  // namespace
@@ -62,7 +68,7 @@ Calibration calibrate_cuda() {
   }
   const c10::Device device = open_device("cuda:0");
   Calibration calibration = calibration_of_cuda(device_name(device));
-  calibration.terms = planner::measure_device_terms(device, compute_capability(device.index()));
+  calibration.terms = planner::measure_device_terms(device, numbers_of(device.index()));
   return calibration;
 }
 

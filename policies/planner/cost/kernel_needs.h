@@ -41,6 +41,8 @@ class KernelNeeds {
   void batch_norm(c10::ArrayRef<int64_t> input);
   /// One call of attention's backward takes `bytes` for itself and frees them.
   void attention_scratch(int64_t bytes);
+  /// Likewise a sum over rows.
+  void reduction_scratch(int64_t bytes);
 
   /// A kernel may take memory for itself and free it, how much nobody here knows.
   void unknown_scratch(const std::string& operation);
@@ -55,6 +57,7 @@ class KernelNeeds {
   std::set<std::vector<int64_t>> convolutions_;                         // sizes of input and weight
   std::set<std::vector<int64_t>> batch_norms_;                          // sizes of inputs
   int64_t attention_scratch_ = 0;
+  int64_t reduction_scratch_ = 0;
   std::set<std::string> unknown_scratch_;  // operators
 };
 

@@ -75,7 +75,7 @@ DeviceTerm kernel_scratch(const std::set<std::string>& operators) {
   return {.name = "kernel_scratch",
           .known = false,
           .formula =
-              "none: a call of these may take memory for itself and free it, to sum across blocks of "
+              "none: a call of these may take memory for itself and free it, to reduce across blocks of "
               "threads, to sort, or for a copy in another layout: " +
               c10::Join(", ", operators),
           .source =
@@ -118,6 +118,7 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   convolutions_.clear();
   batch_norms_.clear();
   attention_scratch_ = 0;
+  reduction_scratch_ = 0;
   unknown_scratch_.clear();
   SimulatedMemory::instance().reset_peaks();
   PinnedMemory::instance().reset_peaks();
@@ -145,6 +146,11 @@ void KernelNeeds::attention_scratch(int64_t bytes) {
   attention_scratch_ = std::max(attention_scratch_, bytes);
 }
 
+void KernelNeeds::reduction_scratch(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reduction_scratch_ = std::max(reduction_scratch_, bytes);
+}
+
 void KernelNeeds::unknown_scratch(const std::string& operation) {
   const std::lock_guard lock(mutex_);
   unknown_scratch_.insert(operation);
@@ -155,16 +161,27 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
   std::vector<DeviceTerm> terms;
   if (options_.rounding) terms.push_back(rounding());
   if (options_.attention_scratch) {
+    terms.push_back({.name = "attention_scratch",
+                     .bytes = attention_scratch_,
+                     .booked = true,
+                     .formula =
+                         "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
+                         "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
+                         "memory-efficient, row sums, in fp32 also the product they are of",
+                     .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
+                               "cuda/attention_backward.cu"});
+  }
+  if (options_.reduction_scratch) {
     terms.push_back(
-        {.name = "attention_scratch",
-         .bytes = attention_scratch_,
+        {.name = "reduction_scratch",
+         .bytes = reduction_scratch_,
          .booked = true,
-         .formula = "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
-                    "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
-                    "memory-efficient, row sums, in fp32 also the product they are of; not that of cuDNN's "
-                    "attention, which LibTorch prefers from compute capability 9.0 on",
-         .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
-                   "cuda/attention_backward.cu"});
+         .formula =
+             "of the largest sum or mean whose rows are many: blocks of threads sum parts of them, each "
+             "result in fp32 a part, as many parts as " +
+             std::to_string(options_.multiprocessors) + " multiprocessors of " +
+             std::to_string(options_.threads_per_multiprocessor) + " threads have room for",
+         .source = "aten/src/ATen/native/cuda/Reduce.cuh: setReduceConfig()"});
   }
   if (options_.workspaces) {
     int64_t bytes = 0;

@@ -18,10 +18,12 @@
 #include <map>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "core/by_shapes.h"
 #include "core/stream_order.h"
 #include "cost/kernel_needs.h"
+#include "cost/reduction_scratch.h"
 #include "device/device_memory.h"
 #include "device/device_runtime.h"
 #include "kernels/attention_choice.h"
@@ -89,7 +91,16 @@ bool takes_nothing(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 
 void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_uses(op, *stack);
-  if (!takes_nothing(op, *stack)) KernelNeeds::instance().unknown_scratch(op.operator_name().name);
+  KernelNeeds& needs = KernelNeeds::instance();
+  const auto reduction = reduction_scratch(op, *stack, needs.options());
+  if (!reduction && !takes_nothing(op, *stack)) needs.unknown_scratch(op.operator_name().name);
+  std::vector<Tensor> scratch;  // while the kernel runs
+  if (reduction && needs.options().reduction_scratch) {
+    needs.reduction_scratch(reduction->bytes());
+    for (const int64_t bytes : {reduction->converted, reduction->buffer, reduction->semaphores}) {
+      if (bytes > 0) scratch.push_back(at::empty({bytes}, at::TensorOptions(at::kByte).device(kSimulated)));
+    }
+  }
   run_by_shapes(op, stack, kSimulated);
 }
 

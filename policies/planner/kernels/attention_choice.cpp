@@ -7,8 +7,12 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <c10/core/DispatchKeySet.h>
+#include <dtk/planner/torch_versions.h>
 
+#include <cmath>
 #include <optional>
+
+#include "cost/kernel_needs.h"
 
 namespace dtk::planner {
 namespace {
@@ -37,6 +41,23 @@ bool flash_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::op
          last_dimension_has_no_gaps(q, k, v) && !is_empty(q, k);
 }
 
+// By sdp_utils.cpp LibTorch prefers cuDNN's on compute capabilities 9.x and 10.x where cuDNN is later
+// than 9.15.
+bool cudnn_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+                double dropout) {
+  constexpr int64_t kLargestHead = 128;
+  constexpr long kLeastCudnn = 91501;
+  const int generation = KernelNeeds::instance().options().compute_capability / 10;
+  const bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
+  const auto& context = at::globalContext();
+  const bool deterministic = context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
+  return context.userEnabledCuDNNSDP() && (generation == 9 || generation == 10) &&
+         planned_torch().cudnn >= kLeastCudnn && half && !deterministic && !(mask && mask->requires_grad()) &&
+         dropout * 16 == std::floor(dropout * 16) && same_heads(q, k, v) && q.size(-1) <= kLargestHead &&
+         v.size(-1) <= kLargestHead && q.size(-1) % 8 == 0 && v.size(-1) % 8 == 0 && k.size(-2) != 1 &&
+         last_dimension_has_no_gaps(q, k, v) && !is_empty(q, k);
+}
+
 bool efficient_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask) {
   const bool known =
       q.scalar_type() == at::kFloat || q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
@@ -47,12 +68,14 @@ bool efficient_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std
          !is_empty(q, k);
 }
 
-int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double,
-               bool, std::optional<double>, bool) {
+int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
+               double dropout, bool, std::optional<double>, bool) {
   using at::SDPBackend;
   const bool one_type = q.scalar_type() == k.scalar_type() && k.scalar_type() == v.scalar_type();
   SDPBackend backend = at::globalContext().userEnabledMathSDP() ? SDPBackend::math : SDPBackend::error;
-  if (one_type && q.dim() == 4 && flash_fits(q, k, v, mask)) {
+  if (one_type && q.dim() == 4 && cudnn_fits(q, k, v, mask, dropout)) {
+    backend = SDPBackend::cudnn_attention;
+  } else if (one_type && q.dim() == 4 && flash_fits(q, k, v, mask)) {
     backend = SDPBackend::flash_attention;
   } else if (one_type && q.dim() == 4 && efficient_fits(q, k, v, mask)) {
     backend = SDPBackend::efficient_attention;

@@ -115,6 +115,30 @@ Three cuda_flash_backward(const Tensor&, const Tensor& q, const Tensor& k, const
   return gradients;
 }
 
+// cudnn/MHA.cpp: what its graphs take as workspace is not known here.
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> cudnn_attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor&, bool with_logsumexp, double,
+    bool, bool, std::optional<double>) {
+  KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_cudnn_attention");
+  return {by_rows(q, v.size(3)),
+          with_logsumexp ? make(q, {q.size(0), q.size(1), q.size(2), 1}, at::kFloat) : Tensor(),
+          Tensor(),
+          Tensor(),
+          q.size(2),
+          k.size(2),
+          make(q, {}, at::kLong),
+          make(q, {}, at::kLong),
+          Tensor()};
+}
+
+Three cudnn_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                               const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
+                               std::optional<double>) {
+  KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_cudnn_attention_backward");
+  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+}
+
 Four efficient(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&, bool with_logsumexp,
                double, bool, std::optional<double>) {
   constexpr int64_t kAlignment = 32;  // of the rows of logsumexp
@@ -278,6 +302,8 @@ void register_cuda_shape_kernels(torch::Library& aten) {
   add("native_dropout_backward", &dropout_backward);
   add("_scaled_dot_product_flash_attention", &cuda_flash);
   add("_scaled_dot_product_flash_attention_backward", &cuda_flash_backward);
+  add("_scaled_dot_product_cudnn_attention", &cudnn_attention);
+  add("_scaled_dot_product_cudnn_attention_backward", &cudnn_attention_backward);
   add("_scaled_dot_product_efficient_attention", &efficient);
   add("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
   add("convolution", &convolution);

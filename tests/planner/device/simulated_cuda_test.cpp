@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <dtk/planner/device_terms.h>
 #include <dtk/planner/simulate.h>
+#include <dtk/policies/attention.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/internal/counted_blocks.h>
@@ -169,7 +170,7 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   };
   dtk::planner::SimulationOptions options;
   const SimulationResult plan = dtk::planner::simulate(kCuda, job, options);
-  CHECK(plan.terms.size() == 6);
+  CHECK(plan.terms.size() == 7);
   CHECK(term(plan, "pinned").bytes == 12);
   CHECK(term(plan, "pinned").on_host);
   // The training thread multiplies with the bias, the engine's without.
@@ -186,6 +187,7 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   }
   options.terms = {.rounding = false,
                    .attention_scratch = false,
+                   .reduction_scratch = false,
                    .workspaces = true,
                    .kernel_scratch = false,
                    .context = false,
@@ -219,7 +221,7 @@ TEST_CASE(
     return [sums](const dtk::planner::EndOfPlan&) {
       const at::Tensor x = at::ones({8, 64}, kCuda);
       const at::Tensor y = at::softmax(at::gelu(x + x), 1);
-      if (sums) at::softmax(y.sum(0, true).t(), 0);
+      if (sums) at::softmax(y.amax(0, true).t(), 0);
       if (sums) at::softmax(y.t(), 1);
     };
   };
@@ -229,7 +231,7 @@ TEST_CASE(
   const DeviceTerm& one = term(plan, "kernel_scratch");
   CHECK_FALSE(one.known);
   CHECK(one.bytes == 0);
-  CHECK(one.formula.ends_with("for a copy in another layout: aten::_softmax, aten::sum"));
+  CHECK(one.formula.ends_with("for a copy in another layout: aten::_softmax, aten::amax"));
   options.terms.kernel_scratch = false;
   CHECK(dtk::planner::simulate(kCuda, job(true), options).terms.size() == plan.terms.size() - 1);
 }
@@ -250,11 +252,108 @@ TEST_CASE("a layer norm of another layout is copied for the length of its call")
   CHECK(peak(false) == 3 * kBytes + 2 * 4 * 32);
 }
 
+TEST_CASE("a sum over many rows takes what its blocks of threads add up in") {
+  const auto most = [](const SimulationResult& plan) { return term(plan, "reduction_scratch").bytes; };
+  const auto sums = [](at::IntArrayRef sizes, at::IntArrayRef over, at::ScalarType type) {
+    return [=, sizes = sizes.vec(), over = over.vec()](const dtk::planner::EndOfPlan&) {
+      at::sum(at::empty(sizes, at::TensorOptions().device(kCuda).dtype(type)), over);
+    };
+  };
+  // As an H200 took it, in fp32 and in bf16 alike: 128 parts, four results and 32 columns a thread's row of
+  // fp32; a counter for each of 12 blocks.
+  constexpr int64_t kMeasured = 4 * 1536 * 128 * 128 + 4 * 12;
+  dtk::planner::SimulationOptions options;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const SimulationResult plan = dtk::planner::simulate(kCuda, sums({8, 1024, 1536}, {0, 1}, type), options);
+    CHECK(most(plan) == kMeasured);
+    // Beside the input and the sums, and gone with the call.
+    const int64_t tensors = (8 * 1024 + 1) * 1536 * static_cast<int64_t>(c10::elementSize(type));
+    CHECK(highest(plan.device).peak.bytes == tensors + kMeasured);
+    CHECK(highest(plan.device).peak.of(Category::scratch) == kMeasured);
+  }
+  // Few rows, few values a row, or results enough for every block: nothing.
+  CHECK(most(dtk::planner::simulate(kCuda, sums({512, 1536}, {0}, at::kFloat), options)) == 0);
+  CHECK(most(dtk::planner::simulate(kCuda, sums({64, 256}, {1}, at::kFloat), options)) == 0);
+  CHECK(most(dtk::planner::simulate(kCuda, sums({4096, 65536}, {1}, at::kFloat), options)) == 0);
+  // One number of all: a part for each block, no columns.
+  CHECK(most(dtk::planner::simulate(kCuda, sums({1 << 20}, {}, at::kFloat), options)) == 4 * 128 + 4);
+  options.terms.multiprocessors = 12;  // 16 blocks each
+  CHECK(most(dtk::planner::simulate(kCuda, sums({8192, 1536}, {0}, at::kFloat), options)) ==
+        4 * 1536 * 16 * 128 + 4 * 12);
+  options.terms.reduction_scratch = false;
+  const SimulationResult without =
+      dtk::planner::simulate(kCuda, sums({8192, 1536}, {0}, at::kFloat), options);
+  CHECK(highest(without.device).peak.of(Category::scratch) == 0);
+}
+
+TEST_CASE(
+    "LibTorch prefers cuDNN's attention on Hopper, and takes flash where that is left out or there is none") {
+  constexpr int64_t N = 2, H = 3, T = 200, D = 64;
+  const auto job = [](bool allowed) {
+    return [allowed](const dtk::planner::EndOfPlan&) {
+      const SavedTensorEngineGuard engine;
+      const AttentionBackendGuard chosen({.cudnn = allowed});
+      const at::Tensor q = at::ones({N, T, H, D}, at::TensorOptions().device(kCuda).dtype(at::kBFloat16))
+                               .transpose(1, 2)
+                               .requires_grad_(true);
+      torch::autograd::backward({at::scaled_dot_product_attention(q, q, q)}, {at::ones_like(q)});
+    };
+  };
+  const auto unknown = [](const SimulationResult& plan) {
+    for (const DeviceTerm& one : plan.terms) {
+      if (one.name == "kernel_scratch") return one.formula.find("cudnn_attention") != std::string::npos;
+    }
+    return false;
+  };
+  dtk::planner::SimulationOptions options;
+  CHECK(unknown(dtk::planner::simulate(kCuda, job(true), options)));
+  CHECK_FALSE(unknown(dtk::planner::simulate(kCuda, job(false), options)));
+  options.terms.compute_capability = 80;
+  CHECK_FALSE(unknown(dtk::planner::simulate(kCuda, job(true), options)));
+}
+
+TEST_CASE("the policy takes the kernel that its options name, and refuses one that no call can take") {
+  std::string taken, refused;
+  const auto job = [&](AttentionKernel kernel, at::ScalarType type) {
+    return [&, kernel, type](const dtk::planner::EndOfPlan&) {
+      const SavedTensorEngineGuard engine;
+      AttentionPolicy policy({.kernel = kernel}, kCuda);
+      Seam seam;
+      policy.apply(seam);
+      const at::Tensor q =
+          at::ones({2, 3, 64, 8}, at::TensorOptions().device(kCuda).dtype(type)).requires_grad_(true);
+      const at::Tensor out = seam.attention(q, q, q, {});
+      taken = out.grad_fn()->name();
+      try {
+        policy.before_step();
+        refused.clear();
+      } catch (const PolicyError& error) {
+        refused = error.what();
+      }
+    };
+  };
+  const auto take = [&](AttentionKernel kernel, at::ScalarType type) {
+    dtk::planner::simulate(kCuda, job(kernel, type));
+    return taken;
+  };
+  CHECK(take(AttentionKernel::flash, at::kBFloat16) == "ScaledDotProductFlashAttentionBackward0");
+  CHECK(take(AttentionKernel::flash, at::kFloat) == "ScaledDotProductEfficientAttentionBackward0");
+  CHECK(take(AttentionKernel::efficient, at::kBFloat16) == "ScaledDotProductEfficientAttentionBackward0");
+  CHECK(take(AttentionKernel::cudnn, at::kBFloat16) == "ScaledDotProductCudnnAttentionBackward0");
+  CHECK(refused.empty());
+  take(AttentionKernel::cudnn, at::kFloat);
+  CHECK(refused ==
+        "policies.attention.kernel = \"cudnn\" has no effect: LibTorch took it for no call (q [2, 3, 64, 8] "
+        "Float on "
+        "cuda:0); set policies.attention.kernel = \"default\"");
+}
+
 TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") {
   constexpr int64_t N = 2, H = 3, T = 200, D = 72;
   const auto job = [](at::ScalarType type) {
     return [type](const dtk::planner::EndOfPlan&) {
       const SavedTensorEngineGuard engine;
+      const AttentionBackendGuard no_cudnn({.cudnn = false});
       const auto options = at::TensorOptions().device(kCuda).dtype(type);
       const at::Tensor q = at::ones({N, H, T, D}, options).requires_grad_(true);
       torch::autograd::backward({at::scaled_dot_product_attention(q, q, q).sum()}, {});

@@ -314,6 +314,26 @@ TEST_CASE("a softmax that is no attention is left alone") {
   CHECK(error_of(net) == "accepted");
 }
 
+TEST_CASE("another kernel than the default is refused where it has no effect") {
+  const auto error = [](AttentionOptions options, c10::DeviceType device) {
+    try {
+      const AttentionPolicy policy(options, c10::Device(device));
+    } catch (const PolicyError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string();
+  };
+  AttentionOptions options{.kernel = AttentionKernel::cudnn};
+  CHECK(error(options, at::kCUDA).empty());
+  CHECK(error(options, at::kCPU) ==
+        "policies.attention.kernel = \"cudnn\" has no effect on the CPU; set policies.attention.kernel = "
+        "\"default\"");
+  options.enabled = Enabled::off;
+  CHECK(error(options, at::kCUDA) ==
+        "policies.attention.kernel = \"cudnn\" has no effect where policies.attention.enabled = false; set "
+        "policies.attention.kernel = \"default\"");
+}
+
 TEST_CASE("a policy is put into a model once") {
   Seam seam;
   AttentionPolicy first({}), second({});

@@ -79,7 +79,8 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
       "--calibration here: measures the scratch of the CPU's kernels; use it with --device cpu, or give the "
       "file that dit-plan --calibrate FILE wrote on the GPU");
   CHECK(plan_error({"--config", "a", "--no-term", "luck"}) ==
-        "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, workspaces, "
+        "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, "
+        "reduction_scratch, workspaces, "
         "convolution_workspaces, kernel_scratch, context and pinned");
   CHECK(plan_error({"--config", "a", "--device", "cpu", "--no-term", "context"}) ==
         "--no-term context: nothing is added on the CPU; use it with --device cuda");

@@ -501,6 +501,7 @@ fp32 = ["final_layer"]  # default: where the DiT's output leaves
 
 [policies.attention]
 enabled = "default"  # default
+kernel = "flash"  # default
 
 [policies.ema]
 enabled = "default"  # default

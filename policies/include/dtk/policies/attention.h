@@ -5,6 +5,7 @@
 // that where it was asked for, and by default lists what runs materialised with its bytes.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <dtk/policies/attention_options.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
@@ -22,7 +23,9 @@ at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, cons
 
 class AttentionPolicy final : public Policy {
  public:
-  explicit AttentionPolicy(const AttentionOptions& options);
+  /// For a model on `device`. Throws PolicyError for another kernel than the default where it has no effect:
+  /// on the CPU, and with options.enabled = off.
+  explicit AttentionPolicy(const AttentionOptions& options, c10::Device device = c10::kCPU);
 
   std::string name() const override { return "attention"; }
   /// Watches forward passes, up to the first with gradients, for attention that does not run through the
@@ -30,7 +33,8 @@ class AttentionPolicy final : public Policy {
   std::unique_ptr<PolicyScope> forward_scope() override;
   bool needs_forward_scope() const override { return options_.enabled == Enabled::on; }
   /// Where the policy was asked for: throws PolicyError for attention that a watched pass stored
-  /// outside of all modules, and if no forward pass so far has called the seam's attention.
+  /// outside of all modules, and if no forward pass so far has called the seam's attention. Throws it too for
+  /// another kernel than the default that no call could take.
   void before_step() override;
   /// Active until a forward pass shows otherwise: all of its attention was materialised, or none was called.
   PolicyReport report() const override;

@@ -1,18 +1,30 @@
 // Options of the attention policy, free of LibTorch.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 namespace dtk::policies {
+
+/// The fused kernel that LibTorch is to take on CUDA. Where that one has none for a call, as flash for fp32,
+/// it takes the memory-efficient one.
+enum class AttentionKernel { flash, efficient, cudnn };
+constexpr auto enum_texts(AttentionKernel) {
+  return std::array{"flash", "efficient", "cudnn"};
+}
 
 struct AttentionOptions {
   // Default: fused where a kernel exists, the rest runs materialised and is listed. true: what has no fused
   // kernel is refused. false: all attention stores its weights, the baseline.
   Enabled enabled = Enabled::by_default;
+  // On CUDA. Flash is the default since plans know what it takes for itself to the byte; what cuDNN takes is
+  // not known before the run.
+  AttentionKernel kernel = AttentionKernel::flash;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled] = self;
+    auto& [enabled, kernel] = self;
     visit("enabled", enabled, "\"default\" | true | false");
+    visit("kernel", kernel, "");
   }
   friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
 };

@@ -1,7 +1,7 @@
 // What a CUDA device takes besides the storages that a plan counts to the byte.
 //
 // These are terms of their own, beside the exact figures and never within them, each with its formula and
-// where that comes from. measure_device_terms() measures them on a device; no device has run it yet.
+// where that comes from. measure_device_terms() measures them on a device.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -24,7 +24,8 @@ struct MeasuredTerm {
 /// Each switch leaves out the term of its name.
 struct DeviceTermOptions {
   bool rounding = true;
-  bool attention_scratch = true;  // the only one that is booked, as category scratch: it comes and goes
+  bool attention_scratch = true;  // booked, as category scratch: it comes and goes
+  bool reduction_scratch = true;  // likewise
   bool workspaces = true;
   bool convolution_workspaces = true;
   bool kernel_scratch = true;
@@ -32,6 +33,9 @@ struct DeviceTermOptions {
   bool pinned = true;
   /// Of the device to plan for, major * 10 + minor: 90 is Hopper's. Decides on the workspaces.
   int compute_capability = 90;
+  /// Of that device; they decide on reduction_scratch. 132 and 2048 are those of an H100 SXM and an H200.
+  int multiprocessors = 132;
+  int threads_per_multiprocessor = 2048;
   /// On a device like the one to plan for. The context is then what was measured, not the estimate.
   std::vector<MeasuredTerm> measured = {};
   std::string measured_on = "";  // "NVIDIA H200, 2026-11-22"
@@ -50,15 +54,15 @@ struct DeviceTerm {
 };
 
 /// Bytes of the device that its peak does not have yet: of all terms but those on the host and the booked
-/// one.
+/// ones.
 int64_t bytes_beside(const std::vector<DeviceTerm>& terms);
 /// Those of them that LibTorch's allocator hands out, and a limit set for it counts: not the context.
 int64_t allocated_beside(const std::vector<DeviceTerm>& terms);
 
 /// Every term on `device`, a real CUDA device that this process has not used yet (the workspaces are taken
 /// with the first product, the context before it) and in which no plan was made. What other processes hold on
-/// the device counts as context. `compute_capability`: as in DeviceTermOptions. Waits for the device. Throws
-/// std::invalid_argument for another device, c10::Error where the device fails.
-std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_capability);
+/// the device counts as context. `numbers`: compute capability and multiprocessors of that device. Waits for
+/// the device. Throws std::invalid_argument for another device, c10::Error where the device fails.
+std::vector<MeasuredTerm> measure_device_terms(c10::Device device, const DeviceTermOptions& numbers);
 
 }  // namespace dtk::planner

@@ -86,8 +86,8 @@ ReductionScratch of_launch(const TensorIteratorBase& iterator, int64_t accumulat
 
 }  // namespace
 
-ReductionScratch reduction_scratch(const at::Tensor& input, at::OptionalIntArrayRef dimensions,
-                                   at::ScalarType type, const DeviceTermOptions& options) {
+ReductionScratch reduction_scratch(const at::Tensor& input, at::IntArrayRef dimensions, at::ScalarType type,
+                                   const DeviceTermOptions& options) {
   if (input.numel() == 0) return {};
   const at::ScalarType from = input.scalar_type();
   const bool widens = type == at::kFloat && (from == at::kHalf || from == at::kBFloat16);
@@ -97,7 +97,8 @@ ReductionScratch reduction_scratch(const at::Tensor& input, at::OptionalIntArray
   const int64_t accumulated =
       read == at::kHalf || read == at::kBFloat16 ? 4 : static_cast<int64_t>(c10::elementSize(type));
 
-  const auto mask = at::dim_list_to_bitset(dimensions, input.dim());
+  const auto mask = at::dim_list_to_bitset(
+      dimensions.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(dimensions), input.dim());
   // The result as the iterator gets it: of the input's sizes, with stride 0 where it is one number.
   at::DimVector strides(input.dim(), 0);
   int64_t stride = 1;
@@ -129,19 +130,19 @@ std::optional<ReductionScratch> reduction_scratch(const c10::OperatorHandle& op,
                                                   const torch::jit::Stack& stack,
                                                   const DeviceTermOptions& options) {
   const std::string& name = op.operator_name().name;
-  const std::string& overload = op.operator_name().overload_name;
-  const bool dims =
-      (name == "aten::sum" && overload == "dim_IntList") || (name == "aten::mean" && overload == "dim");
-  const bool all = (name == "aten::sum" || name == "aten::mean") && overload.empty();
-  if (!dims && !all) return std::nullopt;
+  if (name != "aten::sum" && name != "aten::mean") return std::nullopt;
+  // (self, [dim, keepdim,] dtype [, out]); by names of dimensions there is no kernel.
   const c10::ArrayRef<c10::IValue> arguments = arguments_of(op, stack);
   const at::Tensor& input = arguments[0].toTensor();
-  const c10::IValue& asked = arguments.back();
+  const c10::IValue& last = arguments.back();
   const bool whole = at::isIntegralType(input.scalar_type(), /*includeBool=*/true);
-  const at::ScalarType type = asked.isInt() ? asked.toScalarType() : whole ? at::kLong : input.scalar_type();
+  const at::ScalarType type = last.isTensor() ? last.toTensor().scalar_type()
+                              : last.isInt()  ? last.toScalarType()
+                              : whole         ? at::kLong
+                                              : input.scalar_type();
   std::vector<int64_t> over;
-  if (dims && !arguments[1].isNone()) over = arguments[1].toIntVector();
-  return reduction_scratch(input, at::OptionalIntArrayRef(over), type, options);
+  if (arguments[1].isIntList()) over = arguments[1].toIntVector();
+  return reduction_scratch(input, over, type, options);
 }
 
 }  // namespace dtk::planner

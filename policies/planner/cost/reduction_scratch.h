@@ -20,8 +20,8 @@ struct ReductionScratch {
 
 /// Of a sum or mean over `dimensions` (all if empty) of `input`, in `type`. Source:
 /// aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig(); the device's numbers are those of `options`.
-ReductionScratch reduction_scratch(const at::Tensor& input, at::OptionalIntArrayRef dimensions,
-                                   at::ScalarType type, const DeviceTermOptions& options);
+ReductionScratch reduction_scratch(const at::Tensor& input, at::IntArrayRef dimensions, at::ScalarType type,
+                                   const DeviceTermOptions& options);
 
 /// Of this call; nothing if it is of another operator than those.
 std::optional<ReductionScratch> reduction_scratch(const c10::OperatorHandle& op,

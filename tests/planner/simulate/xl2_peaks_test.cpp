@@ -80,6 +80,7 @@ void step(const models::Dit& dit, policies::PolicySet& set, AdamW& optimizer, in
 planner::SimulationResult plan(const Row& row, int64_t batch) {
   planner::SimulationOptions options;
   options.terms.attention_scratch = false;
+  options.terms.reduction_scratch = false;
   return planner::simulate(
       kCuda,
       [&](const planner::EndOfPlan& end) {

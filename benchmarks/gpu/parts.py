@@ -58,7 +58,7 @@ def largest(build: Path, _: Path) -> list[list[str]]:
 
 def policies(build: Path, _: Path) -> list[list[str]]:
     program = str(build / "benchmarks/memory-policies")
-    return [[program, "--model", "DiT-XL/2", "--batch", "32", "--steps", "5", "--device", "cuda"]]
+    return [[program, "--model", "DiT-B/2", "--batch", "64", "--steps", "5", "--device", "cuda"]]
 
 
 def attention(build: Path, _: Path) -> list[list[str]]:
@@ -83,6 +83,6 @@ PARTS = (
          step_time("--batches", "32", "--compile"), torch=True),
     Part("step_512", "Step time of DiT-XL/2 at 512 px against PyTorch eager", 150,
          step_time("--batches", "16", "--side", "64"), torch=True),
-    Part("policies", "The policies' sixteen combinations, DiT-XL/2", 200, policies),
+    Part("policies", "The policies' sixteen combinations, DiT-B/2", 200, policies),
     Part("largest", "Largest batches, planned and reached", 240, largest, tools=("nvidia-smi",)),
 )

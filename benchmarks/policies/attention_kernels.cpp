@@ -30,7 +30,10 @@ constexpr Shape kShapes[] = {{"DiT-XL/2 at 256 px", 64, 16, 256, 72},
                              {"DiT-XL/2 at 512 px", 16, 16, 1024, 72},
                              {"DiT-B/2 at 256 px", 128, 12, 256, 64},
                              {"DiT-S/2 at 512 px", 64, 6, 1024, 64},
-                             {"32 heads of 128, 2,048 tokens", 4, 32, 2048, 128}};
+                             {"32 heads of 128, 2,048 tokens", 4, 32, 2048, 128},
+                             {"200 tokens", 8, 16, 200, 72},
+                             {"77 tokens", 8, 12, 77, 64},
+                             {"893 tokens", 4, 16, 893, 64}};
 
 struct Measured {
   std::vector<double> ms;

@@ -43,6 +43,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.memory.phases = simulated.device;
   plan.memory.host = policies::highest(simulated.host);
   plan.terms = simulated.terms;
+  plan.reserved = simulated.reserved;
   plan.scratch = simulated.scratch;
   plan.folded = simulated.folded;
   plan.step = simulated.steady_step();

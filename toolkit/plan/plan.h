@@ -40,6 +40,7 @@ struct Plan {
   LoadedConfig loaded;                           // of what was planned: policies.precision.cpu is decided
   MemoryReport memory;                           // bytes asked for, by phase
   std::vector<planner::DeviceTerm> terms;        // what a device adds to those bytes; none on the CPU
+  planner::Reserved reserved;                    // by LibTorch's allocator of a device
   planner::PlannedScratch scratch;               // of CPU kernels
   std::map<std::string, int64_t> folded;         // passes left out because they repeat, by loop
   std::string data;                              // which of its batches was planned; "": all are alike

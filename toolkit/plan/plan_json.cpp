@@ -40,6 +40,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   more["seconds"] = plan.seconds;
   more["beside"] = {{"device", planner::bytes_beside(plan.terms)},
                     {"allocator", planner::allocated_beside(plan.terms)}};
+  if (plan.reserved.bytes > 0) more["reserved"] = reserved_json(plan.reserved);
   more["device_terms"] = OrderedJson::array();
   for (const planner::DeviceTerm& term : plan.terms) {
     more["device_terms"].push_back({{"name", term.name},

@@ -324,6 +324,10 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
   if (!plan.memory.device.is_cpu() || host.peak.bytes > 0)
     text += line("host", host.peak.bytes > 0 ? peak_text(host, unit) : "0 bytes");
   text += terms_text(plan.terms, unit);
+  if (plan.reserved.bytes > 0)
+    text +=
+        line("reserved", with_unit(plan.reserved.bytes, unit) +
+                             " in segments that LibTorch's allocator takes and, while there is room, keeps");
   if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch, unit);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));

@@ -100,10 +100,15 @@ std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::s
   return rows;
 }
 
+OrderedJson reserved_json(const planner::Reserved& reserved) {
+  return {{"bytes", reserved.bytes}, {"small_bytes", reserved.small_bytes}, {"segments", reserved.segments}};
+}
+
 std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
   OrderedJson json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
   json["peak"] = with_sums({{"bytes", peak.peak.bytes}, {"phase", peak.name}}, peak.peak);
+  if (report.reserved.bytes > 0) json["reserved"] = reserved_json(report.reserved);
   json["host"] = with_sums({{"peak_bytes", report.host.peak.bytes}}, report.host.peak);
   json["phases"] = OrderedJson::array();
   for (const PhasePeak& phase : report.phases)

@@ -17,6 +17,7 @@
 // GPU allocator know no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/planner/device_terms.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/report.h>
 
@@ -60,6 +61,7 @@ struct MemoryReport {
   c10::Device device = c10::kCPU;
   std::vector<policies::PhasePeak> phases;  // of the device
   policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
+  planner::Reserved reserved = {};          // what the device has in use is that and the context
 
   std::vector<PolicySaving> policies;                       // empty until measured
   std::optional<policies::RefusedAllocation> refused = {};  // of a run that did not fit
@@ -90,5 +92,8 @@ std::string phase_table(const MemoryReport& report, const ByteUnit& unit);
 /// that saved the most for backward, at the peak of the phase that holds most of it, and the largest
 /// temporaries at the highest peak.
 std::string memory_table(const MemoryReport& report);
+
+/// {"bytes", "small_bytes", "segments"}, in memory.json and plans alike.
+nlohmann::ordered_json reserved_json(const planner::Reserved& reserved);
 
 }  // namespace dtk

@@ -1,5 +1,6 @@
 #include "toolkit/run/memory_meters.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -39,6 +40,12 @@ std::optional<MemoryReport> MemoryMeters::report() const {
   // With a device all CPU memory is the host's.
   const auto& host = statistics_ ? policies::cpu_accounts() : policies::host_accounts();
   report.host = policies::highest(host.phases());
+  if (statistics_) {
+    constexpr size_t kAll = 0, kSmall = 1;  // c10::CachingAllocator::StatType
+    const auto stats = c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
+    report.reserved = {stats.reserved_bytes[kAll].current, stats.reserved_bytes[kSmall].current,
+                       stats.segment[kAll].current};
+  }
   return report;
 }
 

@@ -51,6 +51,7 @@ at::DataPtr SimulatedMemory::allocate(size_t bytes) {
     block->address = next_;
     next_ += static_cast<uint64_t>(rounded(asked));
     live_.emplace_hint(live_.end(), block->address, block);
+    segments_.born(block->address, asked, block->use.stream);
     count(asked, true);
   }
   return {reinterpret_cast<void*>(block->address), static_cast<policies::MemoryBlock*>(block),
@@ -63,6 +64,7 @@ void SimulatedMemory::release(void* context) {
     SimulatedMemory& memory = instance();
     const std::lock_guard lock(memory.mutex_);
     memory.live_.erase(block->address);
+    memory.segments_.freed(block->address);
     memory.count(block->use.bytes, false);
   }
   StreamOrder::instance().freed(block->use);
@@ -77,7 +79,6 @@ void SimulatedMemory::count(int64_t bytes, bool born) {
   };
   change(stats_.requested_bytes, bytes);
   change(stats_.allocated_bytes, rounded(bytes));
-  change(stats_.reserved_bytes, rounded(bytes));
   most_.asked = std::max(most_.asked, stats_.requested_bytes[0].current);
   most_.rounded = std::max(most_.rounded, stats_.allocated_bytes[0].current);
 }
@@ -90,6 +91,22 @@ MemoryPeaks SimulatedMemory::peaks() {
 void SimulatedMemory::reset_peaks() {
   const std::lock_guard lock(mutex_);
   most_ = {stats_.requested_bytes[0].current, stats_.allocated_bytes[0].current};
+}
+
+Reserved SimulatedMemory::reserved() {
+  const std::lock_guard lock(mutex_);
+  return segments_.reserved();
+}
+
+void SimulatedMemory::begin_segments() {
+  const std::lock_guard lock(mutex_);
+  segments_ = {};
+}
+
+void SimulatedMemory::take_for_good(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  segments_.born(next_, bytes, current_stream());
+  next_ += static_cast<uint64_t>(rounded(bytes));
 }
 
 MemoryUse& SimulatedMemory::use_of(const c10::TensorImpl& tensor) {
@@ -110,13 +127,14 @@ MemoryUse& SimulatedMemory::use_of(const c10::TensorImpl& tensor) {
 
 c10::CachingDeviceAllocator::DeviceStats SimulatedMemory::getDeviceStats(c10::DeviceIndex) {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  c10::CachingDeviceAllocator::DeviceStats stats = stats_;
+  stats.reserved_bytes[0].current = segments_.reserved().bytes;
+  return stats;
 }
 
 void SimulatedMemory::resetPeakStats(c10::DeviceIndex) {
   const std::lock_guard lock(mutex_);
-  for (auto* stat : {&stats_.requested_bytes, &stats_.allocated_bytes, &stats_.reserved_bytes})
-    (*stat)[0].reset_peak();
+  for (auto* stat : {&stats_.requested_bytes, &stats_.allocated_bytes}) (*stat)[0].reset_peak();
 }
 
 // A device without limits: what fits is the planner's caller's to say.

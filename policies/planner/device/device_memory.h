@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "core/stream_order.h"
+#include "device/segments.h"
 
 namespace dtk::planner {
 
@@ -18,9 +19,8 @@ struct MemoryPeaks {
   int64_t rounded = 0;  // each block as its allocator does
 };
 
-/// Thread-safe. Statistics: requested_bytes are those of device_accounts(), to the byte; allocated_bytes and
-/// reserved_bytes are the same storages rounded up as CUDA's caching allocator rounds each. Nothing is cached
-/// or fragmented.
+/// Thread-safe. Statistics: requested_bytes are those of device_accounts(), to the byte; allocated_bytes the
+/// same storages rounded up as CUDA's caching allocator rounds each; reserved_bytes those of Segments, now.
 class SimulatedMemory final : public c10::DeviceAllocator {
  public:
   /// To which CUDA's caching allocator rounds up: kMinBlockSize of c10/core/AllocatorConfig.h.
@@ -44,6 +44,13 @@ class SimulatedMemory final : public c10::DeviceAllocator {
   MemoryPeaks peaks();
   void reset_peaks();
 
+  /// For what was made since begin_segments().
+  Reserved reserved();
+  /// Storages that are alive are thought to be none of its own.
+  void begin_segments();
+  /// A library takes `bytes` of the allocator on the current stream, and keeps them: in reserved() alone.
+  void take_for_good(int64_t bytes);
+
   /// What is known of the storage under a tensor of the device, also if the tensor was made of a plain
   /// pointer into it. Throws PlanError if there is none at that address (any more).
   MemoryUse& use_of(const c10::TensorImpl& tensor);
@@ -63,6 +70,7 @@ class SimulatedMemory final : public c10::DeviceAllocator {
   uint64_t next_;
   c10::CachingDeviceAllocator::DeviceStats stats_;
   MemoryPeaks most_;
+  Segments segments_;
 };
 
 /// Page-locked host memory of the simulated device: ordinary CPU memory, in the books of the CPU, with what a

@@ -121,12 +121,17 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   reduction_scratch_ = 0;
   unknown_scratch_.clear();
   SimulatedMemory::instance().reset_peaks();
+  SimulatedMemory::instance().begin_segments();
   PinnedMemory::instance().reset_peaks();
 }
 
 void KernelNeeds::product(c10::StreamId stream, bool fused) {
   const std::lock_guard lock(mutex_);
-  products_[{std::this_thread::get_id(), stream}] |= fused;
+  const auto [known, is_new] = products_.try_emplace({std::this_thread::get_id(), stream}, false);
+  SimulatedMemory& memory = SimulatedMemory::instance();
+  if (is_new) memory.take_for_good(cublas_workspace(options_.compute_capability));
+  if (fused && !known->second) memory.take_for_good(kCublasLtWorkspace);
+  known->second |= fused;
 }
 
 void KernelNeeds::convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight) {

@@ -154,7 +154,10 @@ Four efficient_backward(const Tensor&, const Tensor& q, const Tensor& k, const T
                  mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
   AttentionScratch scratch(q);
   scratch.take({q.size(0), q.size(1), q.size(2)});
-  // In half precision the kernel sums the rows itself.
+  // In half precision the kernel sums the rows itself, and the gradients in buffers whose blocks depend on
+  // the device.
+  if (q.scalar_type() != at::kFloat)
+    KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_efficient_attention_backward");
   if (q.scalar_type() == at::kFloat) {
     scratch.take({q.size(0), q.size(2), q.size(1)});
     scratch.take({q.size(0), q.size(2), q.size(1), v.size(3)});

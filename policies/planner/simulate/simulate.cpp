@@ -16,6 +16,7 @@
 #include "cost/call_scratch.h"
 #include "cost/flop_meter.h"
 #include "cost/kernel_needs.h"
+#include "device/device_memory.h"
 
 namespace dtk::planner {
 namespace {
@@ -123,7 +124,9 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
     result.scratch = ScratchBook::instance().planned();
     result.scratch.source = options.scratch_source;
-    if (!on_cpu) result.terms = KernelNeeds::instance().terms();
+    if (on_cpu) return;
+    result.terms = KernelNeeds::instance().terms();
+    result.reserved = SimulatedMemory::instance().reserved();
   };
   {
     const ShapesOnlyScope shapes;

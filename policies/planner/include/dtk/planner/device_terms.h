@@ -12,6 +12,15 @@
 
 namespace dtk::planner {
 
+/// What CUDA's caching allocator holds of the device, in segments that it takes at once and, while there is
+/// room, keeps: storages, workspaces, and what lies free between them.
+struct Reserved {
+  int64_t bytes = 0;
+  int64_t small_bytes = 0;  // of them, those of segments for storages of up to 1 MiB
+  int64_t segments = 0;
+  friend bool operator==(const Reserved&, const Reserved&) = default;
+};
+
 /// What a device says of a term.
 struct MeasuredTerm {
   std::string name;        // of the term

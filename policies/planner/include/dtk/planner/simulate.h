@@ -32,6 +32,7 @@ struct SimulationResult {
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::vector<DeviceTerm> terms;            // what a device adds to that; none on the CPU
+  Reserved reserved;                        // of a device, at the end
   PlannedScratch scratch;                   // of CPU kernels
   std::map<std::string, int64_t> folded;    // passes left out, by loop
   // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady

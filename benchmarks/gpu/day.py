@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from parts import PARTS, Part  # noqa: E402
+from parts import PARTS, ROOT, Part  # noqa: E402
 
 LEAST_SECONDS = 20  # a part that has less is not begun
 STATE = "state.json"
@@ -75,10 +75,16 @@ def run_part(part: Part, build: Path, out: Path, seconds: float) -> tuple[str, s
     lacking = missing(part)
     if lacking:
         return "left out", lacking
+    def short(text: str) -> str:
+        """Without the folders of this machine."""
+        for folder in (out, build, ROOT):
+            text = text.replace(f"{folder}/", "").replace(f"{folder} ", "")
+        return text.replace(sys.executable, "python")
+
     begin = time.monotonic()
     ends, texts = [], []
     for number, command in enumerate(part.commands(build, out)):
-        shown = " ".join(word.replace(f"{build}/", "").replace(f"{out}/", "") for word in command)
+        shown = " ".join(short(word) for word in command)
         left = seconds - (time.monotonic() - begin)
         if left <= 0:
             ends.append("stopped")
@@ -86,7 +92,7 @@ def run_part(part: Part, build: Path, out: Path, seconds: float) -> tuple[str, s
             continue
         end, text = run_command(command, out / f"{part.name}-{number}.log", left)
         ends.append(end)
-        texts.append(f"$ {shown}\n{part.shorten(text).strip()}" + ("" if end == "passed" else f"\n{end}"))
+        texts.append(f"$ {shown}\n{short(part.shorten(text)).strip()}" + ("" if end == "passed" else f"\n{end}"))
     worst = next((end for end in ends if end.startswith("failed")), "stopped" if "stopped" in ends else "passed")
     return worst, "\n\n".join(texts)
 

@@ -34,14 +34,22 @@ def python(script: Path, *arguments: object) -> list[str]:
     return [sys.executable, "-B", str(script), *(str(argument) for argument in arguments)]
 
 
+SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "1"]
+ON_CUDA = ["env", "DTK_TEST_DEVICE=cuda", "OMP_NUM_THREADS=1"]
+
+
+def without_wrappers(command: list[str]) -> list[str]:
+    """The command without what it is run under."""
+    wrapped = [*ON_CUDA, *SANITIZER]
+    return command[len(wrapped):] if command[: len(wrapped)] == wrapped else command
+
+
 def tests(build: Path, _: Path) -> list[list[str]]:
     return [["ctest", "--test-dir", str(build), "-L", "^gpu$", "--output-on-failure", "--timeout", "120"]]
 
 
 def sanitizer(build: Path, _: Path) -> list[list[str]]:
-    tool = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "1"]
-    return [["env", "DTK_TEST_DEVICE=cuda", "OMP_NUM_THREADS=1", *tool, str(build / "tests" / name), "[device]"]
-            for name in SANITIZED]
+    return [[*ON_CUDA, *SANITIZER, str(build / "tests" / name), "[device]"] for name in SANITIZED]
 
 
 def calibration(build: Path, out: Path) -> list[list[str]]:

@@ -146,7 +146,7 @@ def main() -> int:
     jobs = (cpu_jobs() if cpu else cuda_jobs())[arguments.first :][: arguments.jobs]
     print("| job | phase | planned peak, bytes | measured | difference | planned segments, bytes | measured | difference "
           "| context, bytes |\n|---|---|---:|---:|---:|---:|---:|---:|---:|")
-    missed = []
+    missed, notes = [], []
     for name, config, settings in jobs:
         plan, memory, used = run_job(arguments, config, settings)
         (planned, _), (measured, phase) = highest(plan), highest(memory)
@@ -159,14 +159,14 @@ def main() -> int:
         if not cpu:
             segments, held = plan["plan"]["reserved"]["bytes"], memory["reserved"]["bytes"]
             if segments != held:
-                print(f"{name}: planned {plan['plan']['reserved']}, measured {memory['reserved']}", file=sys.stderr, flush=True)
+                notes.append(f"{name}: segments planned {plan['plan']['reserved']}, measured {memory['reserved']}")
             segments_off = percent(segments, held)
             beside = f"{segments} | {held} | {segments_off:+.3f} % | {used - held}"
             if abs(segments_off) > 100 * SEGMENTS_LIMIT:
                 missed.append(f"{name}: the segments differ by {segments - held} bytes, {segments_off:.3f} %")
         print(f"| {name} | {phase} | {planned} | {measured} | {off:+.3f} % | {beside} |", flush=True)
-    for miss in missed:
-        print(miss, file=sys.stderr)
+    for line in notes + missed:
+        print(line, file=sys.stderr)
     return 1 if missed else 0
 
 

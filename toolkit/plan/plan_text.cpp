@@ -132,7 +132,7 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms, const Byte
                                     "estimate{}",
                                     with_unit(planner::bytes_beside(terms), unit), listed(device, ", "),
                                     host.empty() ? "" : "; to host memory " + listed(host, ", "),
-                                    measured ? "" : ", never measured"));
+                                    measured ? "" : ", not measured here"));
 }
 
 // Of all rows together.

@@ -48,7 +48,7 @@ int64_t results_of_a_thread(const TensorIteratorBase& iterator, int64_t element)
 
 ReductionScratch of_launch(const TensorIteratorBase& iterator, int64_t accumulated, int64_t element,
                            const DeviceTermOptions& options) {
-  constexpr int64_t kMostThreads = 512, kWarp = 32, kVector = 4, kFewest = 16, kMost = 256;
+  constexpr int64_t kMaxThreads = 512, kWarp = 32, kVector = 4, kMinValues = 16, kMaxValues = 256;
   const int64_t outputs = iterator.num_output_elements(), inputs = iterator.numel() / outputs;
   const auto strides = iterator.strides(1);
   const auto reduced = static_cast<size_t>(iterator.num_reduce_dims());
@@ -63,22 +63,22 @@ ReductionScratch of_launch(const TensorIteratorBase& iterator, int64_t accumulat
     results = results_of_a_thread(iterator, element);
     across /= results;
   }
-  const int64_t threads_at_most = kMostThreads / results;
+  const int64_t threads_at_most = kMaxThreads / results;
   const auto power = [&](int64_t n) { return n < threads_at_most ? power_of_two_below(n) : threads_at_most; };
   const int64_t height = std::min(power(down), threads_at_most / std::min(power(across), kWarp));
   const int64_t width = std::min(power(across), threads_at_most / height);
 
   int64_t step_input = along_inputs ? width : 1, step_output = along_inputs ? 1 : width;
   const auto of_a_thread = [&] { return divided_up(inputs, step_input); };
-  const bool splits_column = of_a_thread() >= std::min(height * 16, kMost);
+  const bool splits_column = of_a_thread() >= std::min(height * 16, kMaxValues);
   (splits_column ? step_input : step_output) *= height;
   const int64_t blocks_at_once =
       options.multiprocessors * (options.threads_per_multiprocessor / (width * height));
   const int64_t grid = divided_up(outputs / results, step_output);
-  if (!splits_column || of_a_thread() < kMost || grid > blocks_at_once) return {};
+  if (!splits_column || of_a_thread() < kMaxValues || grid > blocks_at_once) return {};
   const int64_t parts =
-      std::max(std::min(divided_up(blocks_at_once, grid), divided_up(of_a_thread(), kFewest)),
-               divided_up(of_a_thread(), kMost));
+      std::max(std::min(divided_up(blocks_at_once, grid), divided_up(of_a_thread(), kMinValues)),
+               divided_up(of_a_thread(), kMaxValues));
   if (parts <= 1) return {};
   return {.buffer = accumulated * outputs * parts * (along_inputs ? 1 : width * results),
           .semaphores = 4 * grid};

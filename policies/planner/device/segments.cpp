@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 // kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge of
 // c10/core/AllocatorConfig.h.
-constexpr int64_t kLeast = 512, kSmall = kMiB, kSmallSegment = 2 * kMiB, kOwnSegment = 10 * kMiB,
+constexpr int64_t kMinBlock = 512, kSmall = kMiB, kSmallSegment = 2 * kMiB, kOwnSegment = 10 * kMiB,
                   kLargeSegment = 20 * kMiB, kLargeRounding = 2 * kMiB;
 
 int64_t rounded(int64_t bytes, int64_t multiple) {
@@ -39,11 +39,11 @@ Segments::Pieces::iterator Segments::take(int64_t bytes, c10::StreamId stream) {
 }
 
 void Segments::born(uint64_t id, int64_t asked, c10::StreamId stream) {
-  const int64_t bytes = rounded(asked, kLeast);
+  const int64_t bytes = rounded(asked, kMinBlock);
   const auto piece = take(bytes, stream);
   piece->second.is_free = false;
   const int64_t rest = piece->second.bytes - bytes;
-  if (piece->second.is_small ? rest >= kLeast : rest > kSmall) {
+  if (piece->second.is_small ? rest >= kMinBlock : rest > kSmall) {
     Piece behind = piece->second;
     behind.bytes = rest;
     behind.is_free = true;

@@ -115,11 +115,15 @@ Three cuda_flash_backward(const Tensor&, const Tensor& q, const Tensor& k, const
   return gradients;
 }
 
-// cudnn/MHA.cpp: what its graphs take as workspace is not known here.
+// aten/src/ATen/native/cudnn/MHA.cpp. The workspaces are those of cuDNN's graphs, as an H200 took them with
+// each of eight shapes.
+constexpr int64_t kCudnnWorkspace = 256;
+
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> cudnn_attention(
     const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor&, bool with_logsumexp, double,
     bool, bool, std::optional<double>) {
-  KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_cudnn_attention");
+  AttentionScratch scratch(q);
+  scratch.take({kCudnnWorkspace / 4});
   return {by_rows(q, v.size(3)),
           with_logsumexp ? make(q, {q.size(0), q.size(1), q.size(2), 1}, at::kFloat) : Tensor(),
           Tensor(),
@@ -135,8 +139,11 @@ Three cudnn_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, 
                                const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
                                std::optional<double>) {
-  KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_cudnn_attention_backward");
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+  Three gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+  AttentionScratch scratch(q);
+  const int64_t rows = q.size(0) * q.size(1) * q.size(2);
+  scratch.take({rows * (q.size(3) + 1) + kCudnnWorkspace / 4});  // dq and row sums
+  return gradients;
 }
 
 Four efficient(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&, bool with_logsumexp,

@@ -176,7 +176,7 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   CHECK(term(plan, "pinned").on_host);
   // The training thread multiplies with the bias, the engine's without.
   CHECK(term(plan, "workspaces").bytes == 2 * (32 << 20) + (1 << 20));
-  CHECK(term(plan, "context").bytes == 500'000'000);
+  CHECK(term(plan, "context").bytes == 880'000'000);
   CHECK(term(plan, "attention_scratch").bytes == 0);
   CHECK(term(plan, "rounding").bytes > 500 + 508);
   CHECK(bytes_beside(plan.terms) ==
@@ -300,17 +300,17 @@ TEST_CASE(
       torch::autograd::backward({at::scaled_dot_product_attention(q, q, q)}, {at::ones_like(q)});
     };
   };
-  const auto unknown = [](const SimulationResult& plan) {
-    for (const DeviceTerm& one : plan.terms) {
-      if (one.name == "kernel_scratch") return one.formula.find("cudnn_attention") != std::string::npos;
-    }
-    return false;
+  const auto scratch = [&](bool allowed, int capability) {
+    dtk::planner::SimulationOptions options;
+    options.terms.compute_capability = capability;
+    return term(dtk::planner::simulate(kCuda, job(allowed), options), "attention_scratch").bytes;
   };
-  dtk::planner::SimulationOptions options;
-  CHECK(unknown(dtk::planner::simulate(kCuda, job(true), options)));
-  CHECK_FALSE(unknown(dtk::planner::simulate(kCuda, job(false), options)));
-  options.terms.compute_capability = 80;
-  CHECK_FALSE(unknown(dtk::planner::simulate(kCuda, job(true), options)));
+  constexpr int64_t kCudnn = 4 * N * H * T * (D + 1) + 256, kFlash = 4 * N * H * 256 * (D + 1);
+  CHECK(scratch(true, 90) == kCudnn);
+  CHECK(scratch(true, 100) == kCudnn);
+  CHECK(scratch(true, 80) == kFlash);
+  CHECK(scratch(false, 90) == kFlash);
+  CHECK(4 * 8 * 16 * 200 * (72 + 1) + 256 == 7'475'456);  // as an H200 took it for (8, 16, 200, 72)
 }
 
 TEST_CASE("the policy takes the kernel that its options name, and refuses one that no call can take") {

@@ -75,6 +75,7 @@ def run_part(part: Part, build: Path, out: Path, seconds: float) -> tuple[str, s
     lacking = missing(part)
     if lacking:
         return "left out", lacking
+
     def short(text: str) -> str:
         """Without the folders of this machine."""
         for folder in (out, build, ROOT):
@@ -91,6 +92,8 @@ def run_part(part: Part, build: Path, out: Path, seconds: float) -> tuple[str, s
             texts.append(f"{shown}\nnot begun: the time was over")
             continue
         end, text = run_command(command, out / f"{part.name}-{number}.log", left)
+        if end == "passed" and part.never and part.never in text:
+            end = f"failed: {part.never} in its output"
         ends.append(end)
         texts.append(f"$ {shown}\n{short(part.shorten(text)).strip()}" + ("" if end == "passed" else f"\n{end}"))
     worst = next((end for end in ends if end.startswith("failed")), "stopped" if "stopped" in ends else "passed")
@@ -153,7 +156,7 @@ def main() -> int:
         if arguments.part and part.name not in arguments.part:
             continue
         known = results.get(part.name)
-        if known and known.end == "passed" and (known.machine, known.commit) == (here, arguments.commit) and not arguments.again:
+        if known and known.end == "passed" and (known.machine, known.commit) == (here, arguments.commit) and "dirty" not in known.commit and not arguments.again:
             print(f"gpu_day: {part.name}: has its result", flush=True)
             continue
         seconds = min(part.seconds, end - time.monotonic())

@@ -1,6 +1,6 @@
 """largest_batch.py DIT_PLAN DIT_TRAIN CONFIGS [--budgets 24GB ...]: the largest batch of DiT-XL/2 that a plan says fits a
-budget, and what a run of three steps with that budget as the allocator's limit takes: the planned batch, then more by
-steps of two per cent until it does not fit. Exit code 1 if a planned batch does not run."""
+budget, and what a run of three steps takes whose allocator is limited to that budget less the context that the plan
+counts: the planned batch, then more by steps of two per cent until it does not fit. Exit code 1 if a planned batch does not run."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ def words(settings: dict) -> list[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
-def runs(arguments: argparse.Namespace, batch: int, budget: str) -> bool:
+def runs(arguments: argparse.Namespace, batch: int, budget: int) -> bool:
     with tempfile.TemporaryDirectory(prefix="largest-batch-") as folder:
         job = JOB | {"data.batch": batch, "memory.budget": budget, "memory.on_over_budget": "warn", "train.out": f"{folder}/run"}
         command = [arguments.train, "--config", str(Path(arguments.configs, arguments.config)), "--device", "cuda", *words(job)]
@@ -46,11 +46,13 @@ def main() -> int:
                    "--max-batch", budget, "--json", *words(JOB)]
         report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         planned = report["plan"]["batch"]
-        whole = report["peak"]["bytes"] + report["plan"]["beside"]["device"]
+        beside = report["plan"]["beside"]
+        whole = report["peak"]["bytes"] + beside["device"]
+        limit = report["largest_batch"]["budget_bytes"] - (beside["device"] - beside["allocator"])
         ran, refused = [], "-"
         for more in MORE:
             batch = int(planned * more)
-            if not runs(arguments, batch, budget):
+            if not runs(arguments, batch, limit):
                 refused = str(batch)
                 break
             ran.append(batch)

@@ -28,12 +28,14 @@ class Part:
     tools: tuple[str, ...] = ()  # programs that it needs beside the build
     torch: bool = False  # needs a Python torch with CUDA
     shorten: Callable[[str], str] = whole  # what of a command's output is kept in the results
+    never: str = ""  # where a command prints it, the part has failed
 
 
 def python(script: Path, *arguments: object) -> list[str]:
     return [sys.executable, "-B", str(script), *(str(argument) for argument in arguments)]
 
 
+PLANS_AT_ONCE = 7  # half a minute each, most of it for a checkpoint
 SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "1"]
 ON_CUDA = ["env", "DTK_TEST_DEVICE=cuda", "OMP_NUM_THREADS=1"]
 
@@ -45,7 +47,7 @@ def without_wrappers(command: list[str]) -> list[str]:
 
 
 def tests(build: Path, _: Path) -> list[list[str]]:
-    return [["ctest", "--test-dir", str(build), "-L", "^gpu$", "--output-on-failure", "--timeout", "120"]]
+    return [["ctest", "--test-dir", str(build), "-L", "^gpu$", "--output-on-failure", "--timeout", "120", "--no-tests=error"]]
 
 
 def sanitizer(build: Path, _: Path) -> list[list[str]]:
@@ -56,8 +58,11 @@ def calibration(build: Path, out: Path) -> list[list[str]]:
     return [[str(build / "dit-plan"), "--calibrate", str(out / "calibration.json"), "--device", "cuda"]]
 
 
-def plans(build: Path, _: Path) -> list[list[str]]:
-    return [python(BENCHMARKS / "plans/device_accuracy.py", build / "dit-plan", build / "dit-train", ROOT / "configs")]
+def plans(first: int) -> Callable[[Path, Path], list[list[str]]]:
+    def commands(build: Path, _: Path) -> list[list[str]]:
+        return [python(BENCHMARKS / "plans/device_accuracy.py", build / "dit-plan", build / "dit-train", ROOT / "configs",
+                       "--first", first, "--jobs", PLANS_AT_ONCE)]
+    return commands
 
 
 def largest(build: Path, _: Path) -> list[list[str]]:
@@ -81,16 +86,17 @@ def step_time(*more: str) -> Callable[[Path, Path], list[list[str]]]:
 
 
 PARTS = (
-    Part("tests", "Tests with label gpu", 240, tests, tools=("ctest",), shorten=last_lines(60)),
+    Part("tests", "Tests with label gpu", 240, tests, tools=("ctest",), shorten=last_lines(60), never="***Skipped"),
     Part("sanitizer", "compute-sanitizer, memcheck", 240, sanitizer, tools=("compute-sanitizer",), shorten=last_lines(8)),
     Part("calibration", "What the device adds, measured and by formula", 60, calibration),
     Part("attention", "Attention's kernels: time and scratch", 60, attention),
-    Part("plans", "Plans against runs", 300, plans, tools=("nvidia-smi",)),
+    *(Part(f"plans_{first}", f"Plans against runs, from job {first}", 280, plans(first), tools=("nvidia-smi",))
+      for first in range(0, 20, PLANS_AT_ONCE)),
     Part("step_256", "Step time of DiT-XL/2 at 256 px against PyTorch eager", 150, step_time("--batches", "32", "128"), torch=True),
     Part("compiled_256", "Step time of DiT-XL/2 at 256 px against torch.compile", 240,
          step_time("--batches", "32", "--compile"), torch=True),
     Part("step_512", "Step time of DiT-XL/2 at 512 px against PyTorch eager", 150,
          step_time("--batches", "16", "--side", "64"), torch=True),
     Part("policies", "The policies' sixteen combinations, DiT-B/2", 200, policies),
-    Part("largest", "Largest batches, planned and reached", 240, largest, tools=("nvidia-smi",)),
+    Part("largest", "Largest batches, planned and reached", 240, largest),
 )

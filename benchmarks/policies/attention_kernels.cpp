@@ -9,7 +9,6 @@
 
 #include <cstdio>
 #include <cxxopts.hpp>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -60,7 +59,7 @@ class Device {
 std::optional<Measured> measure(const Shape& shape, AttentionKernel kernel, at::SDPBackend wanted,
                                 c10::Device where, int64_t rounds) {
   policies::Seam seam;
-  policies::AttentionPolicy policy({.kernel = kernel}, where);
+  policies::AttentionPolicy policy({.kernel = kernel});
   policy.apply(seam);
   const Device device(where);
   const at::Tensor buffer = at::randn({shape.samples, shape.tokens, 3, shape.heads, shape.width},

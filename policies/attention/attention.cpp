@@ -61,7 +61,7 @@ struct AttentionPolicy::Findings {
   bool called = false;                          // the seam's attention, at all
   int64_t calls = 0, fused = 0;                 // of it, with gradients, recomputations not counted
   int64_t preferred = 0;                        // by the kernel that options name
-  std::string latest;                           // call
+  std::string other;                            // the latest call that another kernel took
   bool within_seam = false;                     // the seam's own calls are judged before they are made
   int64_t last_product = 0;                     // elements of the latest batched matrix product
   std::map<std::string, Entry> stored, direct;  // through the seam, past it
@@ -212,15 +212,8 @@ class AttentionPolicy::Watch final : public PolicyScope {
 
 thread_local AttentionPolicy::Findings* AttentionPolicy::Watch::current_ = nullptr;
 
-AttentionPolicy::AttentionPolicy(const AttentionOptions& options, c10::Device device)
-    : options_(options), findings_(std::make_shared<Findings>()) {
-  if (options.kernel == AttentionOptions().kernel || (device.is_cuda() && options.enabled != Enabled::off))
-    return;
-  throw PolicyError(
-      kKernel, " = \"" + text_of(options.kernel) + "\" has no effect " +
-                   (device.is_cuda() ? "where policies.attention.enabled = false" : "on the CPU") + "; " +
-                   advise(kKernel, kDefault));
-}
+AttentionPolicy::AttentionPolicy(const AttentionOptions& options)
+    : options_(options), findings_(std::make_shared<Findings>()) {}
 
 std::unique_ptr<PolicyScope> AttentionPolicy::forward_scope() {
   if (options_.enabled == Enabled::off || findings_->watched || findings_->watching) return nullptr;
@@ -251,8 +244,11 @@ void AttentionPolicy::put_in(Seam& seam) {
     if (at::GradMode::is_enabled() && !recomputing()) {
       ++findings->calls;
       findings->fused += fused ? 1 : 0;
-      findings->preferred += backend == backend_of(kernel) ? 1 : 0;
-      if (kernel != AttentionOptions().kernel) findings->latest = shape_of(q, call);
+      if (backend == backend_of(kernel)) {
+        ++findings->preferred;
+      } else if (findings->preferred == 0) {
+        findings->other = shape_of(q, call);
+      }
       if (!fused) {
         Findings::add(findings->stored, weight_bytes(q, k, call.dropout), shape_of(q, call));
       }
@@ -273,7 +269,7 @@ void AttentionPolicy::before_step() {
   findings_->stepped = true;
   if (options_.kernel != AttentionOptions().kernel && findings_->calls > 0 && findings_->preferred == 0) {
     throw PolicyError(kKernel, " = \"" + text_of(options_.kernel) +
-                                   "\" has no effect: LibTorch took it for no call (" + findings_->latest +
+                                   "\" has no effect: LibTorch took it for no call (" + findings_->other +
                                    "); " + advise(kKernel, kDefault));
   }
   if (options_.enabled != Enabled::on) return;

@@ -1,5 +1,6 @@
 #include "set/built_in_kinds.h"
 
+#include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/inference.h>
@@ -56,7 +57,14 @@ class AttentionKind final : public BuiltIn {
   using BuiltIn::BuiltIn;
   std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>&) const override {
-    return std::make_unique<AttentionPolicy>(options.attention, subject.device);
+    const AttentionKernel kernel = options.attention.kernel;
+    if (subject.training && !subject.device.is_cuda() && options.attention.enabled != Enabled::off &&
+        kernel != AttentionOptions().kernel) {
+      throw PolicyError("policies.attention.kernel", " = \"" + text_of(kernel) +
+                                                         "\" has no effect on the CPU; " +
+                                                         advise("policies.attention.kernel", "\"default\""));
+    }
+    return std::make_unique<AttentionPolicy>(options.attention);
   }
   bool acts_switched_off() const override { return true; }  // it materialises what is fused
   bool acts_without_gradient() const override { return true; }

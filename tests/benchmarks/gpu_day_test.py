@@ -72,6 +72,16 @@ class Day(unittest.TestCase):
         self.assertEqual((code, self.ends()), (0, {"one": "left out"}))
         self.assertIn("no-such-tool is not installed", (self.out / "results.md").read_text())
 
+    def test_a_part_that_skipped_what_it_is_for_has_failed(self):
+        code, _ = self.run_day((part("one", "echo '1/1 gpu_test ***Skipped'", never="***Skipped"),))
+        self.assertEqual((code, self.ends()), (1, {"one": "failed: ***Skipped in its output"}))
+
+    def test_results_of_changed_files_are_not_kept(self):
+        one = (part("one", f"echo ran >> {self.folder}/count"),)
+        for _ in range(2):
+            self.run_day(one, commit="c0ffee-dirty")
+        self.assertEqual((self.folder / "count").read_text(), "ran\n" * 2)
+
     def test_a_torch_without_cuda_leaves_its_part_out(self):
         with mock.patch.object(day.sys, "executable", "/bin/false"):
             self.run_day((part("one", "true", torch=True),))
@@ -121,7 +131,7 @@ class RealParts(unittest.TestCase):
                     known = shown.stdout + shown.stderr
                     for word in words[len(program):]:
                         if word.startswith("--"):
-                            self.assertIn(word, known)
+                            self.assertIn(word.partition("=")[0], known)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ PROVOKED: dict[str, list[Provoked]] = {
         Provoked("policies.checkpoint.keep", {"policies__checkpoint__keep": "auto", "policies__checkpoint__targets": "[]",
                                               "memory__budget": "40MB"}),
     ],
-    "policies/attention/attention.cpp": [Provoked("policies.attention.kernel", {"policies__attention__kernel": "cudnn"})],
+    "policies/set/built_in_kinds.cpp": [Provoked("policies.attention.kernel", {"policies__attention__kernel": "cudnn"})],
     "policies/ema/ema.cpp": [Provoked("policies.ema.device", {"policies__ema__enabled": "true"})],
     "policies/precision/precision.cpp": [
         Provoked("policies.precision.enabled", {

@@ -24,7 +24,7 @@ def main(plan: str, source: str) -> int:
         for name in ("rounding", "attention_scratch", "reduction_scratch", "workspaces", "pinned"):
             for term in by_name[name]:
                 assert term["bytes"] == term["by_formula"], term
-        assert by_name["context"][0]["bytes"] > 50_000_000, terms
+        assert by_name["context"][0]["bytes"] > 500_000_000, terms
         command = [plan, "--config", f"{source}/configs/base.toml", "--calibration", str(file), "--json"]
         report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         for term in report["plan"]["device_terms"]:

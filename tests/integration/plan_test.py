@@ -333,7 +333,7 @@ class Plans(unittest.TestCase):
     def test_a_measurement_on_a_device_takes_the_estimates_place(self):
         measured = {"dit_plan_calibration": 1, "device": "cuda", "machine": "Some GPU", "libtorch": "",
                     "date": "2026-11-22",
-                    "terms": [{"name": "context", "what": "all of it", "bytes": 600000000, "by_formula": 500000000}]}
+                    "terms": [{"name": "context", "what": "all of it", "bytes": 960000000, "by_formula": 880000000}]}
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "gpu.json")
             file.write_text(json.dumps(measured))
@@ -342,10 +342,10 @@ class Plans(unittest.TestCase):
             file.write_text(json.dumps({**measured, "libtorch": version}))
             terms = json.loads(plan(*BASE, "--calibration", str(file), "--json")[0])["plan"]["device_terms"]
             context = next(term for term in terms if term["name"] == "context")
-            self.assertEqual(context["bytes"], 600000000)
+            self.assertEqual(context["bytes"], 960000000)
             self.assertEqual(
                 context["measured"],
-                "Some GPU, 2026-11-22; all of it: 600000000 bytes, by the formula 500000000",
+                "Some GPU, 2026-11-22; all of it: 960000000 bytes, by the formula 880000000",
             )
             self.assertEqual(
                 plan(*BASE, "--device", "cpu", "--calibration", str(file), code=2)[1],

@@ -328,6 +328,40 @@ class Signals(ProgramTest):
         self.assertEqual(os.listdir(self.folder / "run/samples"), [f"step-{STEPS:08}.png"])
 
 
+class Trace(ProgramTest):
+    def test_has_every_operator_of_three_steps_and_changes_no_bit(self):
+        plain, traced = self.train("--out", "plain"), self.train("--out", "traced", "--trace", "t.json")
+        self.assert_done(plain)
+        self.assert_done(traced)
+        self.assertIn("\ntrace of steps 3 to 5 of the process: t.json; open it in", traced.stdout)
+        self.assertEqual(traced.stderr, "")
+        events = json.loads((self.folder / "t.json").read_text())["traceEvents"]
+        spans = {event["name"]: (event["ts"], event["ts"] + event["dur"]) for event in events
+                 if event.get("cat") == "user_annotation"}
+        self.assertEqual(sorted(spans), [f"step {step} of the process" for step in (3, 4, 5)])
+        per_step = []
+        for begin, end in spans.values():
+            within = [event for event in events if event.get("cat") == "cpu_op" and begin <= event["ts"] < end]
+            per_step.append(sorted(event["name"] for event in within if event["name"].startswith("aten::_fused_adamw")))
+            for name in ("aten::addmm", "aten::mse_loss", "aten::native_layer_norm_backward"):
+                self.assertIn(name, [event["name"] for event in within])
+            self.assertTrue(all("Input Dims" in event["args"] for event in within if event["name"] == "aten::addmm"))
+        self.assertEqual(per_step[0], per_step[1])
+        self.assertEqual(per_step[1], per_step[2])
+        self.assertTrue(any(event.get("name") == "[memory]" for event in events))
+        weights = [self.folder / run / "checkpoints" / f"step-{STEPS:08}" / "model.safetensors" for run in ("plain", "traced")]
+        self.assertEqual(weights[0].read_bytes(), weights[1].read_bytes())
+
+    def test_of_fewer_steps_nothing_is_written(self):
+        self.assert_done(self.train("--out", "short", "--trace", "t.json", "--set", "train.steps=4"))
+        self.assertFalse((self.folder / "t.json").exists())
+
+    def test_a_file_that_cannot_be_written_is_refused_before_the_first_step(self):
+        result = self.train("--trace", "no/such/folder/t.json")
+        self.assertEqual(result.returncode, 1, result)
+        self.assertIn("--trace no/such/folder/t.json: cannot be written", result.stderr)
+
+
 class ProcessSettings(ProgramTest):
     def environment_of_a_run(self, **given: str) -> dict[str, str]:
         before = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}

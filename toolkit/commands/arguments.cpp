@@ -235,6 +235,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                      {"init", Option::value},
                      {"device", Option::value},
                      {"verbose", Option::flag},
+                     {"trace", Option::value},
                      {"print-config", Option::flag},
                      {"keys", Option::optional_value},
                      {"doctor", Option::flag}},
@@ -251,7 +252,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   arguments.out = given.text("out");
   arguments.init = given.text("init");
   if (given.has("init")) {
-    for (const char* name : {"config", "set", "resume", "print-config"}) {
+    for (const char* name : {"config", "set", "resume", "print-config", "trace"}) {
       if (given.has(name))
         fail_argument(
             std::string("--init and --") + name,
@@ -271,6 +272,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   }
   arguments.config = given.has("resume") ? given.text("config") : required_config(given, "dit-train");
   arguments.verbose = given.has("verbose");
+  arguments.trace = given.text("trace");
   arguments.print_config = given.has("print-config");
   return arguments;
 }
@@ -398,8 +400,8 @@ Usage: dit-train --config FILE [options]
   --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
                         or, latest, of train.out; needs no --config with DIR
   --device DEVICE       cpu, cuda, cuda:INDEX; default auto: cuda with a driver
-  --verbose             prints the configuration at the start, memory by phase
-                        and what each policy saved at the end
+  --verbose             prints the configuration, memory and policies' savings
+  --trace FILE.json     writes a timeline of steps 3 to 5, for Perfetto
   --print-config        prints the configuration, the origin of each value; ends
   --keys [PREFIX]       prints the keys that begin so, what they may be; ends
   --doctor              prints what this machine has and lacks, and ends

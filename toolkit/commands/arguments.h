@@ -20,6 +20,7 @@ struct TrainArguments {
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
   std::string init;              // "": not asked for; else the data. `out` is then the file to write, or ""
   std::string out;               // as given
+  std::string trace;             // file for a timeline of some steps; "": none
   std::optional<std::string> keys;  // that are asked for begin with this; nothing else was checked
   bool verbose = false;
   bool print_config = false;

@@ -6,7 +6,7 @@
 //   "plan": {"batch", "host_phase", "runner_up": {"phase", "bytes"} or null,
 //            "saved_by_operator": {operator: bytes}, "folded": {loop: passes},
 //            "step_flops": {"forward", "backward", "recomputed", "attention_again"}, "seconds",
-//            "beside": {"device", "allocator"},
+//            "beside": {"device", "allocator"}, "reserved": as in memory.json, on a device,
 //            "device_terms": [{"name", "bytes", "on_host", "in_the_peaks", "known", "formula", "source",
 //                              "measured"}],
 //            "scratch": {"source", "measured_calls", "largest", "not_known": [operator]},

@@ -144,12 +144,14 @@ ExitCode train(int argc, const char* const* argv) {
   SteadyClock clock;
   TrainObserver observer(arguments.verbose);
   catch_stop_signals();
+  if (!arguments.trace.empty())
+    setenv("KINETO_LOG_LEVEL", "9", /*replace=*/0);  // else it prints when it begins
   const RunResult result = run_training(loaded, device, checkpoint,
                                         [&](const DataIdentity* before, const OpeningProgress& progress) {
                                           return family_of(loaded.config).open_data(loaded, before, progress);
                                         },
                                         {files, clock, observer, &stop_requested, &plan_in_child,
-                                         [&] { return clock.seconds(); }, &resident_bytes});
+                                         [&] { return clock.seconds(); }, &resident_bytes, arguments.trace});
   if (!result.savings.empty() && arguments.verbose)
     std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {

@@ -2,6 +2,7 @@
 //
 // memory.json: {"version": 1, "device": "cpu", "unit": "bytes",
 //   "peak": {"bytes", "phase", "categories", "items"}, "host": {"peak_bytes", "categories", "items"},
+//   "reserved": {"bytes", "small_bytes", "segments"}, on a device: what LibTorch's allocator holds of it,
 //   "phases": [{"name", "peak_bytes", "categories", "items"}],
 //   "policies": [{"name", "active", "reason", "lowers_peak_by", "time", "note"}]}
 // and, of a run that did not fit, "refused": {"bytes", "asked_by", "phase", "module_path", "alive_bytes",

@@ -73,6 +73,7 @@ struct RunWorld {
   std::function<double()> watch = {};
   // Memory that the process holds, by which it is found growing; empty: nobody looks.
   std::function<std::optional<int64_t>()> resident = {};
+  std::filesystem::path trace = {};  // file for a timeline of some steps (trace.h); "": none
 };
 
 struct RunResult {

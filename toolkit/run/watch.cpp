@@ -15,17 +15,23 @@ Watch::Watch(const RunConfig& config, c10::Device device, const RunWorld& world,
       device_(device),
       world_(world),
       trainer_(trainer),
-      slow_steps_(config.train.slow_step) {}
+      slow_steps_(config.train.slow_step) {
+  if (!world.trace.empty()) trace_.emplace(world.trace, device);
+}
 
 void Watch::begin_step() {
   begun_ = seconds();
   waited_ = trainer_.exposed_wait_seconds();
   in_step_ = true;
+  if (trace_) trace_->begin_step();
 }
 
 void Watch::end_step(bool is_logged, RunRecord& record) {
   in_step_ = false;
   time_.seconds += seconds() - begun_;
+  if (trace_) {
+    if (const std::string written = trace_->end_step(); !written.empty()) world_.observer.message(written);
+  }
   time_.data += trainer_.exposed_wait_seconds() - waited_;
   ++steps_;
   if (world_.watch && (device_.is_cpu() || is_logged)) look_at_time(record);

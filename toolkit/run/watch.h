@@ -1,6 +1,6 @@
-// Looks after a run while it trains: steps that take many times as long as others do (slow_steps.h), and a
-// process that grows beside what it counts (memory_growth.h). Both are logged and told of; neither ends a
-// run.
+// Looks after a run while it trains: steps that take many times as long as others do (slow_steps.h), a
+// process that grows beside what it counts (memory_growth.h), and a timeline of some steps where it is asked
+// for (trace.h). The first two are logged and told of; neither ends a run.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -12,6 +12,7 @@
 #include "toolkit/run/record.h"
 #include "toolkit/run/run.h"
 #include "toolkit/run/slow_steps.h"
+#include "toolkit/run/trace.h"
 #include "toolkit/train/trainer.h"
 
 namespace dtk {
@@ -62,6 +63,7 @@ class Watch {
   const Trainer& trainer_;
   SlowSteps slow_steps_;
   MemoryGrowth memory_growth_;
+  std::optional<StepTrace> trace_;
   StepTime time_;      // of the steps that were not looked at yet
   int64_t steps_ = 0;  // their number
   bool in_step_ = false;

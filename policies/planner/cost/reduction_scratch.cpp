@@ -28,8 +28,8 @@ int64_t power_of_two_below(int64_t n) {
 
 // Never read: an iterator looks at sizes and strides.
 at::Tensor shaped(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
-  alignas(16) static char nothing[16];
-  return at::from_blob(nothing, sizes, strides, at::TensorOptions(type));
+  alignas(16) static constexpr char kNothing[16] = {};
+  return at::from_blob(const_cast<char*>(kNothing), sizes, strides, at::TensorOptions(type));
 }
 
 // How many neighbouring results a thread makes. The memory of a tensor that is no view is aligned.
@@ -121,6 +121,9 @@ ReductionScratch reduction_scratch(const at::Tensor& input, at::IntArrayRef dime
     look(iterator);
   } else {
     for (auto& part : iterator.with_32bit_indexing()) look(part);
+    // The parts of a sum in half precision are added up in fp32.
+    if (type == read && c10::isReducedFloatingType(read))
+      largest.buffer += accumulated * iterator.num_output_elements();
   }
   if (converts) largest.converted = input.numel() * element;
   return largest;

@@ -128,7 +128,11 @@ MemoryUse& SimulatedMemory::use_of(const c10::TensorImpl& tensor) {
 c10::CachingDeviceAllocator::DeviceStats SimulatedMemory::getDeviceStats(c10::DeviceIndex) {
   const std::lock_guard lock(mutex_);
   c10::CachingDeviceAllocator::DeviceStats stats = stats_;
-  stats.reserved_bytes[0].current = segments_.reserved().bytes;
+  const Reserved& reserved = segments_.reserved();
+  constexpr size_t kAll = 0, kSmall = 1;  // c10::CachingAllocator::StatType
+  stats.reserved_bytes[kAll].increase(static_cast<size_t>(reserved.bytes));
+  stats.reserved_bytes[kSmall].increase(static_cast<size_t>(reserved.small_bytes));
+  stats.segment[kAll].increase(static_cast<size_t>(reserved.segments));
   return stats;
 }
 
@@ -139,7 +143,7 @@ void SimulatedMemory::resetPeakStats(c10::DeviceIndex) {
 
 // A device without limits: what fits is the planner's caller's to say.
 std::pair<size_t, size_t> SimulatedMemory::getMemoryInfo(c10::DeviceIndex) {
-  constexpr size_t all = std::numeric_limits<int64_t>::max();
+  constexpr size_t all = std::numeric_limits<int64_t>::max() / 2;  // what is reserved may be added
   return {all, all};
 }
 

@@ -17,7 +17,8 @@ constexpr char kContextName[] = "context";
 void add_measured(DeviceTerm& term, const DeviceTermOptions& options) {
   for (const MeasuredTerm& one : options.measured) {
     if (one.name != term.name) continue;
-    if (term.name == kContextName) term.bytes = one.bytes;
+    // Before a training loads its kernels: the estimate has them.
+    if (term.name == kContextName) term.bytes = std::max(term.bytes, one.bytes);
     const std::string text = one.what + ": " + std::to_string(one.bytes) + " bytes, by the formula " +
                              std::to_string(one.by_formula);
     term.measured = term.measured.value_or(options.measured_on) + "; " + text;
@@ -132,8 +133,8 @@ void KernelNeeds::product(c10::StreamId stream, bool fused) {
   const std::lock_guard lock(mutex_);
   const auto [known, is_new] = products_.try_emplace({std::this_thread::get_id(), stream}, false);
   SimulatedMemory& memory = SimulatedMemory::instance();
-  if (is_new) memory.take_for_good(cublas_workspace(options_.compute_capability));
-  if (fused && !known->second) memory.take_for_good(kCublasLtWorkspace);
+  if (is_new && options_.workspaces) memory.take_for_good(cublas_workspace(options_.compute_capability));
+  if (fused && !known->second && options_.workspaces) memory.take_for_good(kCublasLtWorkspace);
   known->second |= fused;
 }
 

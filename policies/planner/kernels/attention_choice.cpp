@@ -45,16 +45,16 @@ bool flash_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::op
 // than 9.15.
 bool cudnn_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask,
                 double dropout) {
-  constexpr int64_t kLargestHead = 128;
-  constexpr long kMinCudnn = 91501;
+  constexpr long kMinCudnn = 91501, kWideHeads = 92201;
+  const int64_t widest = planned_torch().cudnn >= kWideHeads ? 256 : 128;
   const int generation = KernelNeeds::instance().options().compute_capability / 10;
   const bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
   const auto& context = at::globalContext();
   const bool deterministic = context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
   return context.userEnabledCuDNNSDP() && (generation == 9 || generation == 10) &&
          planned_torch().cudnn >= kMinCudnn && half && !deterministic && !(mask && mask->requires_grad()) &&
-         dropout * 16 == std::floor(dropout * 16) && same_heads(q, k, v) && q.size(-1) <= kLargestHead &&
-         v.size(-1) <= kLargestHead && q.size(-1) % 8 == 0 && v.size(-1) % 8 == 0 && k.size(-2) != 1 &&
+         dropout * 16 == std::floor(dropout * 16) && same_heads(q, k, v) && q.size(-1) <= widest &&
+         v.size(-1) <= widest && q.size(-1) % 8 == 0 && v.size(-1) % 8 == 0 && k.size(-2) != 1 &&
          last_dimension_has_no_gaps(q, k, v) && !is_empty(q, k);
 }
 

@@ -136,10 +136,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
 }
 
 Three cudnn_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                               const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
-                               std::optional<double>) {
-  Three gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+                               const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor& mask,
+                               const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double dropout,
+                               bool causal, std::optional<double>) {
+  if (mask.defined() || dropout > 0 || causal || q.size(2) != k.size(2))
+    KernelNeeds::instance().unknown_scratch("aten::_scaled_dot_product_cudnn_attention_backward");
+  Three gradients{at::empty_like(q), at::empty_like(k), at::empty_like(v)};
   AttentionScratch scratch(q);
   const int64_t rows = q.size(0) * q.size(1) * q.size(2);
   scratch.take({rows * (q.size(3) + 1) + kCudnnWorkspace / 4});  // dq and row sums

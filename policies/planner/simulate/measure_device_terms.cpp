@@ -123,7 +123,7 @@ std::vector<MeasuredTerm> measure_device_terms(c10::Device device, const DeviceT
   terms.push_back(measured_attention(bytes, bf16));
   terms.push_back(measured_reduction(bytes, bf16, numbers));
   terms.push_back(measured_pinned());
-  // After all kernels are loaded.
+  // With the kernels above; a training loads more.
   terms.push_back({"context", "what the device holds beside LibTorch's reserved memory",
                    bytes.taken() - bytes.reserved(), kEstimatedContext});
   return terms;

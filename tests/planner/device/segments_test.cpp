@@ -84,7 +84,7 @@ TEST_CASE("when all is freed each segment is whole again") {
       now -= alive.back().second;
       alive.pop_back();
     } else {
-      const int64_t bytes = 512 * (1 + static_cast<int64_t>(random() % (random() % 2 == 0 ? 100 : 80'000)));
+      const int64_t bytes = 512 * (1 + static_cast<int64_t>(random() % (random() % 2 == 0 ? 100 : 20'000)));
       segments.born(id, bytes, 0);
       alive.emplace_back(id, bytes);
       now += bytes;
@@ -94,8 +94,14 @@ TEST_CASE("when all is freed each segment is whole again") {
   }
   CHECK(segments.reserved().bytes >= most);
   for (const auto& [id, bytes] : alive) segments.freed(id);
-  // Small ones again, as many as fill segments of 2 MiB: each must be found empty.
-  const int64_t before = segments.reserved().bytes;
-  segments.born(1'000'000, 2 * kMiB, 0);
-  CHECK(segments.reserved().bytes == before);
+  // Segments of 2 and of 20 MiB, each of which must be found whole.
+  const Reserved whole = segments.reserved();
+  uint64_t id = 1'000'000;
+  for (int64_t left = whole.small_bytes; left > 0; left -= kMiB) segments.born(id++, kMiB, 0);
+  for (int64_t left = whole.bytes - whole.small_bytes; left > 0; left -= 20 * kMiB)
+    segments.born(id++, 20 * kMiB, 0);
+  CHECK(segments.reserved() == whole);
+  segments.born(id++, kMiB, 0);
+  segments.born(id++, 20 * kMiB, 0);
+  CHECK(segments.reserved().bytes == whole.bytes + 22 * kMiB);
 }

@@ -318,7 +318,7 @@ TEST_CASE("the policy takes the kernel that its options name, and refuses one th
   const auto job = [&](AttentionKernel kernel, at::ScalarType type) {
     return [&, kernel, type](const dtk::planner::EndOfPlan&) {
       const SavedTensorEngineGuard engine;
-      AttentionPolicy policy({.kernel = kernel}, kCuda);
+      AttentionPolicy policy({.kernel = kernel});
       Seam seam;
       policy.apply(seam);
       const at::Tensor q =

@@ -5,7 +5,6 @@
 // that where it was asked for, and by default lists what runs materialised with its bytes.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
 #include <dtk/policies/attention_options.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
@@ -21,11 +20,11 @@ namespace dtk::policies {
 at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const AttentionCall& call);
 
+/// On a CUDA device each call through the seam sets which kernels LibTorch may choose (AttentionBackendGuard,
+/// process-wide) and puts it back: no other thread may call attention meanwhile.
 class AttentionPolicy final : public Policy {
  public:
-  /// For a model on `device`. Throws PolicyError for another kernel than the default where it has no effect:
-  /// on the CPU, and with options.enabled = off.
-  explicit AttentionPolicy(const AttentionOptions& options, c10::Device device = c10::kCPU);
+  explicit AttentionPolicy(const AttentionOptions& options);
 
   std::string name() const override { return "attention"; }
   /// Watches forward passes, up to the first with gradients, for attention that does not run through the

@@ -5,8 +5,8 @@
 
 namespace dtk::policies {
 
-/// The fused kernel that LibTorch is to take on CUDA. Where that one has none for a call, as flash for fp32,
-/// it takes the memory-efficient one.
+/// The fused kernel that LibTorch is to take on CUDA. Where that one is none for a call, as flash for fp32 or
+/// a mask, it takes the memory-efficient one. LibTorch takes cuDNN's on compute capability 9.x and 10.x only.
 enum class AttentionKernel { flash, efficient, cudnn };
 constexpr auto enum_texts(AttentionKernel) {
   return std::array{"flash", "efficient", "cudnn"};
@@ -16,8 +16,8 @@ struct AttentionOptions {
   // Default: fused where a kernel exists, the rest runs materialised and is listed. true: what has no fused
   // kernel is refused. false: all attention stores its weights, the baseline.
   Enabled enabled = Enabled::by_default;
-  // On CUDA. Flash is the default since plans know what it takes for itself to the byte; what cuDNN takes is
-  // not known before the run.
+  // On CUDA. Flash is the default since every GPU from compute capability 8.0 on has it, with a scratch that
+  // has a formula; cuDNN's was measured on one GPU.
   AttentionKernel kernel = AttentionKernel::flash;
 
   template <class Self, class Visit>

@@ -82,7 +82,7 @@ RunConfig custom_from_folder() {
   config.policies.precision = {.enabled = Enabled::off,
                                .cpu = dtk::policies::CpuPrecision::probe,
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
-  config.policies.attention.enabled = Enabled::off;
+  config.policies.attention = {.enabled = Enabled::off, .kernel = dtk::policies::AttentionKernel::cudnn};
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,

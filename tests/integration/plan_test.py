@@ -313,6 +313,26 @@ class Plans(unittest.TestCase):
             self.assertEqual([term["name"] for term in left], [other for other in names if other != name])
         self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
 
+    def test_what_the_allocator_would_hold_stands_beside_the_peak(self):
+        report = json.loads(plan(*XL2, "--json")[0])
+        reserved = report["plan"]["reserved"]
+        beside = {term["name"]: term["bytes"] for term in report["plan"]["device_terms"]}
+        least = report["peak"]["bytes"] + beside["workspaces"]
+        self.assertTrue(least < reserved["bytes"] < 1.2 * least, (least, reserved))
+        self.assertEqual(reserved["bytes"] % (2 << 20), 0)
+        self.assertTrue(0 < reserved["small_bytes"] < reserved["bytes"], reserved)
+        self.assertIn(f"\nreserved   {reserved['bytes'] / 2**30:.2f} GiB in segments", plan(*XL2)[0])
+        on_cpu = plan(*BASE, "--device", "cpu", "--json")[0]
+        self.assertNotIn("reserved", json.loads(on_cpu)["plan"])
+
+    def test_a_kernel_of_attention_stays_where_the_table_switches_attention_off(self):
+        cudnn = ("--set", "policies.attention.kernel=cudnn")
+        rows = json.loads(plan(*XL2, *cudnn, "--table", "--json")[0])
+        self.assertEqual(len(rows), 16)
+        unknown = json.loads(plan(*XL2, *cudnn, "--json")[0])["plan"]["device_terms"]
+        formula = next(term["formula"] for term in unknown if term["name"] == "kernel_scratch")
+        self.assertNotIn("attention", formula)
+
     def test_why_names_the_largest_parameter_and_what_else_checkpointing_could_be(self):
         report = json.loads(plan(*XL2, "--explain", "--json")[0])
         largest = report["why"]["largest_parameter"]

@@ -189,6 +189,8 @@ TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leavin
 TEST_CASE("the run's own report and the books agree on each phase's peak, to the byte") {
   const Simulation run(whole_run());
   REQUIRE(run.seen.result.memory);
+  CHECK(run.seen.result.memory->reserved.bytes >= run.seen.result.memory->peak().peak.bytes);
+  CHECK(run.seen.result.memory->reserved.segments > 0);
   std::map<std::string, int64_t> books;
   for (const PhasePeak& phase : run.seen.books) books[phase.name] = phase.peak.bytes;
   std::set<std::string> names;

@@ -114,6 +114,7 @@ std::string shape_of(const at::Tensor& q, const AttentionCall& call) {
 constexpr const char* kEnabled = "policies.attention.enabled";
 constexpr const char* kDefault = "\"default\"";
 constexpr const char* kKernel = "policies.attention.kernel";
+constexpr const char* kFlash = "\"flash\"";  // its default
 
 // Those that LibTorch may choose among, in its own order of preference.
 AttentionBackends backends_of(AttentionKernel kernel) {
@@ -270,7 +271,7 @@ void AttentionPolicy::before_step() {
   if (options_.kernel != AttentionOptions().kernel && findings_->calls > 0 && findings_->preferred == 0) {
     throw PolicyError(kKernel, " = \"" + text_of(options_.kernel) +
                                    "\" has no effect: LibTorch took it for no call (" + findings_->other +
-                                   "); " + advise(kKernel, kDefault));
+                                   "); " + advise(kKernel, kFlash));
   }
   if (options_.enabled != Enabled::on) return;
   if (!findings_->direct.empty()) {

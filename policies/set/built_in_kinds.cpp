@@ -62,7 +62,7 @@ class AttentionKind final : public BuiltIn {
         kernel != AttentionOptions().kernel) {
       throw PolicyError("policies.attention.kernel", " = \"" + text_of(kernel) +
                                                          "\" has no effect on the CPU; " +
-                                                         advise("policies.attention.kernel", "\"default\""));
+                                                         advise("policies.attention.kernel", "\"flash\""));
     }
     return std::make_unique<AttentionPolicy>(options.attention);
   }

@@ -346,7 +346,7 @@ TEST_CASE("the policy takes the kernel that its options name, and refuses one th
   CHECK(refused ==
         "policies.attention.kernel = \"cudnn\" has no effect: LibTorch took it for no call (q [2, 3, 64, 8] "
         "Float on "
-        "cuda:0); set policies.attention.kernel = \"default\"");
+        "cuda:0); set policies.attention.kernel = \"flash\"");
 }
 
 TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") {

@@ -330,7 +330,7 @@ TEST_CASE(
   };
   CHECK(error(Enabled::by_default, true) ==
         "policies.attention.kernel = \"cudnn\" has no effect on the CPU; set policies.attention.kernel = "
-        "\"default\"");
+        "\"flash\"");
   CHECK(error(Enabled::by_default, false).empty());  // samples of a model that was trained on a GPU
   CHECK(error(Enabled::off, true).empty());
 }

@@ -61,7 +61,7 @@ struct AttentionPolicy::Findings {
   bool called = false;                          // the seam's attention, at all
   int64_t calls = 0, fused = 0;                 // of it, with gradients, recomputations not counted
   int64_t preferred = 0;                        // by the kernel that options name
-  std::string other;                            // the latest call that another kernel took
+  std::string other;                            // the first call that another kernel took
   bool within_seam = false;                     // the seam's own calls are judged before they are made
   int64_t last_product = 0;                     // elements of the latest batched matrix product
   std::map<std::string, Entry> stored, direct;  // through the seam, past it
@@ -247,7 +247,7 @@ void AttentionPolicy::put_in(Seam& seam) {
       findings->fused += fused ? 1 : 0;
       if (backend == backend_of(kernel)) {
         ++findings->preferred;
-      } else if (findings->preferred == 0) {
+      } else if (findings->other.empty()) {
         findings->other = shape_of(q, call);
       }
       if (!fused) {
@@ -268,12 +268,12 @@ void AttentionPolicy::put_in(Seam& seam) {
 
 void AttentionPolicy::before_step() {
   findings_->stepped = true;
+  if (options_.enabled != Enabled::on) return;
   if (options_.kernel != AttentionOptions().kernel && findings_->calls > 0 && findings_->preferred == 0) {
     throw PolicyError(kKernel, " = \"" + text_of(options_.kernel) +
                                    "\" has no effect: LibTorch took it for no call (" + findings_->other +
                                    "); " + advise(kKernel, kFlash));
   }
-  if (options_.enabled != Enabled::on) return;
   if (!findings_->direct.empty()) {
     const auto& [path, entry] = *findings_->direct.begin();
     refuse_direct(path, entry.what);
@@ -310,6 +310,10 @@ PolicyReport AttentionPolicy::report() const {
                                 " (", entry.what, ")");
     }
   };
+  if (options_.kernel != AttentionOptions().kernel && found.preferred < found.calls) {
+    report.reason += c10::str("; kernel ", text_of(options_.kernel), " in ", found.preferred, " of ",
+                              found.calls, " calls, not for ", found.other);
+  }
   list(found.stored, "", "are stored, no fused kernel");
   list(found.direct, "at least ", "are stored past the seam");
   if (found.stepped && !found.watched)

@@ -348,7 +348,6 @@ class Trace(ProgramTest):
             self.assertTrue(all("Input Dims" in event["args"] for event in within if event["name"] == "aten::addmm"))
         self.assertEqual(per_step[0], per_step[1])
         self.assertEqual(per_step[1], per_step[2])
-        self.assertTrue(any(event.get("name") == "[memory]" for event in events))
         weights = [self.folder / run / "checkpoints" / f"step-{STEPS:08}" / "model.safetensors" for run in ("plain", "traced")]
         self.assertEqual(weights[0].read_bytes(), weights[1].read_bytes())
 

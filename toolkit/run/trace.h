@@ -1,4 +1,4 @@
-// A timeline of a few steps: every operator, and on a GPU every kernel, with sizes and allocations, by
+// A timeline of a few steps: every operator, and on a GPU every kernel, with their sizes, by
 // LibTorch's own profiler (Kineto), for chrome://tracing or ui.perfetto.dev.
 #pragma once
 #include <ATen/record_function.h>

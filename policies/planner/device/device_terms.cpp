@@ -91,8 +91,7 @@ DeviceTerm context() {
           .formula = "a fixed 0.88 GB for the CUDA context and the code of loaded kernels",
           .source =
               "an estimate, not a formula: what a training in bf16 took on an H200; it depends on device, "
-              "driver and the "
-              "kernels used"};
+              "driver and the kernels used"};
 }
 
 }  // namespace
@@ -177,10 +176,9 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
                          "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
                          "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
                          "memory-efficient, row sums, in fp32 also the product they are of; cuDNN's, as "
-                         "measured, fp32 dq and row "
-                         "sums",
+                         "measured, fp32 dq and row sums",
                      .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
-                               "cuda/attention_backward.cu"});
+                               "cuda/attention_backward.cu; cudnn/MHA.cpp"});
   }
   if (options_.reduction_scratch) {
     terms.push_back(

@@ -315,16 +315,18 @@ TEST_CASE(
 
 TEST_CASE("the policy takes the kernel that its options name, and refuses one that no call can take") {
   std::string taken, refused;
-  const auto job = [&](AttentionKernel kernel, at::ScalarType type) {
-    return [&, kernel, type](const dtk::planner::EndOfPlan&) {
+  std::string reason;
+  const auto job = [&](AttentionKernel kernel, at::ScalarType type, Enabled enabled) {
+    return [&, kernel, type, enabled](const dtk::planner::EndOfPlan&) {
       const SavedTensorEngineGuard engine;
-      AttentionPolicy policy({.kernel = kernel});
+      AttentionPolicy policy({.enabled = enabled, .kernel = kernel});
       Seam seam;
       policy.apply(seam);
       const at::Tensor q =
           at::ones({2, 3, 64, 8}, at::TensorOptions().device(kCuda).dtype(type)).requires_grad_(true);
       const at::Tensor out = seam.attention(q, q, q, {});
       taken = out.grad_fn()->name();
+      reason = policy.report().reason;
       try {
         policy.before_step();
         refused.clear();
@@ -333,16 +335,22 @@ TEST_CASE("the policy takes the kernel that its options name, and refuses one th
       }
     };
   };
-  const auto take = [&](AttentionKernel kernel, at::ScalarType type) {
-    dtk::planner::simulate(kCuda, job(kernel, type));
+  const auto take = [&](AttentionKernel kernel, at::ScalarType type, Enabled enabled = Enabled::by_default) {
+    dtk::planner::simulate(kCuda, job(kernel, type, enabled));
     return taken;
   };
   CHECK(take(AttentionKernel::flash, at::kBFloat16) == "ScaledDotProductFlashAttentionBackward0");
   CHECK(take(AttentionKernel::flash, at::kFloat) == "ScaledDotProductEfficientAttentionBackward0");
   CHECK(take(AttentionKernel::efficient, at::kBFloat16) == "ScaledDotProductEfficientAttentionBackward0");
   CHECK(take(AttentionKernel::cudnn, at::kBFloat16) == "ScaledDotProductCudnnAttentionBackward0");
-  CHECK(refused.empty());
+  CHECK(reason == "fused kernels, no weights are stored");
+  // Not asked for, as in a row of a table whose precision is switched off.
   take(AttentionKernel::cudnn, at::kFloat);
+  CHECK(refused.empty());
+  CHECK(reason ==
+        "fused kernels, no weights are stored; kernel cudnn in 0 of 1 calls, not for q [2, 3, 64, 8] Float "
+        "on cuda:0");
+  take(AttentionKernel::cudnn, at::kFloat, Enabled::on);
   CHECK(refused ==
         "policies.attention.kernel = \"cudnn\" has no effect: LibTorch took it for no call (q [2, 3, 64, 8] "
         "Float on "

@@ -33,7 +33,7 @@ class AttentionPolicy final : public Policy {
   bool needs_forward_scope() const override { return options_.enabled == Enabled::on; }
   /// Where the policy was asked for: throws PolicyError for attention that a watched pass stored
   /// outside of all modules, and if no forward pass so far has called the seam's attention. Throws it too for
-  /// another kernel than the default that no call could take.
+  /// another kernel than the default that no call could take; else report() says how many did.
   void before_step() override;
   /// Active until a forward pass shows otherwise: all of its attention was materialised, or none was called.
   PolicyReport report() const override;

@@ -1,6 +1,7 @@
 """largest_batch.py DIT_PLAN DIT_TRAIN CONFIGS [--budgets 24GB ...]: the largest batch of DiT-XL/2 that a plan says fits a
 budget, and what a run of three steps takes whose allocator is limited to that budget less the context that the plan
-counts: the planned batch, then more by steps of two per cent until it does not fit. Exit code 1 if a planned batch does not run."""
+counts: the planned batch, then more by steps of two per cent until it does not fit. Exit code 1 if a planned batch does not
+run."""
 
 import argparse
 import json
@@ -9,15 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plans"))
+from device_accuracy import words  # noqa: E402
+
 MORE = (1.0, 1.02, 1.04, 1.06, 1.08, 1.1)
 DID_NOT_FIT = 3  # dit-train's exit code
 JOB = {"data.kind": "synthetic", "data.latents": "default", "data.latent_scale": "default", "data.validation": 0,
        "data.samples": 4096, "train.accumulate": 1, "train.steps": 3, "train.checkpoint_every": 0,
        "train.validate_every": 0, "train.sample_every": 0, "sample.per_class": 1, "sample.steps": 2}
-
-
-def words(settings: dict) -> list[str]:
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def runs(arguments: argparse.Namespace, batch: int, budget: int) -> bool:

@@ -1,5 +1,5 @@
-// The table of all sixteen combinations of the four policies: one model, one batch, peak, saved bytes, step
-// time and how the gradients compare with those of the run without any.
+// The table of all thirty-two combinations of the five policies: one model, one batch, peak, saved bytes,
+// step time and how the gradients compare with those of the run without any.
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
@@ -152,8 +152,8 @@ void print_row(const Combination& on, const Row& row, const Gradients& reference
   const policies::PhasePeak peak = row.report.peak();
   // A device's allocator knows no owners.
   const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
-  std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |", word(on.precision),
-              word(on.attention), word(on.ema), word(on.checkpoint),
+  std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |", word(on.precision),
+              word(on.attention), word(on.fusion), word(on.ema), word(on.checkpoint),
               size_text(peak.peak.bytes, plain).c_str(), peak.name.c_str(), saved.c_str(),
               size_text(row.report.host.peak.bytes, plain).c_str(), bench::median(row.milliseconds), *least,
               *most, compared(row.gradients, reference).c_str());
@@ -162,11 +162,12 @@ void print_row(const Combination& on, const Row& row, const Gradients& reference
   std::fflush(stdout);
 }
 
-// As memory.json; "1011.json" has all but attention on.
+// As memory.json; "10111.json" has all but attention on.
 void write_report(const std::filesystem::path& folder, const Combination& on, const Row& row) {
   std::filesystem::create_directories(folder);
   std::string name;
-  for (const bool is_on : {on.precision, on.attention, on.ema, on.checkpoint}) name += is_on ? '1' : '0';
+  for (const bool is_on : {on.precision, on.attention, on.fusion, on.ema, on.checkpoint})
+    name += is_on ? '1' : '0';
   const std::filesystem::path file = folder / (name + ".json");
   std::ofstream out(file);
   out << memory_json(row.report);
@@ -215,12 +216,14 @@ void run(const Arguments& arguments) {
       "norm\n");
   const char* const unit = arguments.bytes ? "bytes" : "MiB";
   std::printf(
-      "\n| precision | attention | EMA | checkpoint | peak %s | phase | saved %s | host %s | step ms | "
-      "gradients |%s\n|---|---|---|---|---:|---|---:|---:|---:|---|%s\n",
+      "\n| precision | attention | fusion | EMA | checkpoint | peak %s | phase | saved %s | host %s | step "
+      "ms | "
+      "gradients |%s\n|---|---|---|---|---|---:|---|---:|---:|---:|---|%s\n",
       unit, unit, unit, arguments.bytes ? " bits |" : "", arguments.bytes ? "---|" : "");
   policies::PolicyReport ema;
-  for (int bits = 0; bits < 16; ++bits) {
-    const Combination on{(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
+  for (int bits = 0; bits < 32; ++bits) {
+    const Combination on{(bits & 16) != 0, (bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0,
+                         (bits & 1) != 0};
     RunConfig config = loaded.config;
     config.policies = bench::options_of(on, loaded.config.policies);
     const Row row = measure(config, device, data, arguments.steps);
@@ -235,14 +238,14 @@ void run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   cxxopts::Options options("memory-policies",
-                           "Peak, saved bytes, step time and gradients of all 16 combinations");
+                           "Peak, saved bytes, step time and gradients of all 32 combinations");
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("16"))(
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
       "depth", "blocks; 0: the published number", cxxopts::value<int64_t>()->default_value("0"))(
       "bytes", "print bytes instead of MiB, and a digest of the gradients' bits")(
       "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"))(
-      "reports", "folder for each combination's memory.json, named by its switches: 1011.json",
+      "reports", "folder for each combination's memory.json, named by its switches: 10111.json",
       cxxopts::value<std::string>()->default_value(""));
   bench::add_precision(options);
   return bench::main_of("memory-policies", options, argc, argv, [](const cxxopts::ParseResult& parsed) {

@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks/results/policies.json"
 JOB = "benchmarks/policies/picture.toml"
 MODEL, BATCH, BUDGETS_GB = "DiT-S/2", 8, (1, 2)
 OFF = {"precision": "policies.precision.enabled=false", "attention": "policies.attention.enabled=false",
-       "ema": "policies.ema.device=same", "checkpoint": "policies.checkpoint.enabled=false"}
+       "fusion": "policies.fusion.enabled=false", "ema": "policies.ema.device=same", "checkpoint": "policies.checkpoint.enabled=false"}
 
 
 class Programs:
@@ -61,7 +61,7 @@ def switches(plan: dict) -> tuple[bool, ...]:
 
 
 def peaks(programs: Programs, precision: str) -> list[dict]:
-    """A row for each of the sixteen combinations."""
+    """A row for each of the thirty-two combinations."""
     with tempfile.TemporaryDirectory() as folder:
         job = ("--model", MODEL, "--batch", str(BATCH), "--device", "cpu", "--precision", precision)
         arguments = (*job, "--steps", "1")

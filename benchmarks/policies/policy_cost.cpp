@@ -62,7 +62,7 @@ std::unique_ptr<Trainer> trainer_of(RunConfig config, bool ledger, const policie
 }
 
 void compare_steps(const RunConfig& config, int64_t pairs) {
-  policies::PolicyOptions plain = bench::options_of({false, true, true, false});
+  policies::PolicyOptions plain = bench::options_of({.attention = true, .ema = true});
   const auto steps = [&](const policies::PolicyOptions& a, const policies::PolicyOptions& b) {
     const auto with = trainer_of(config, false, a), without = trainer_of(config, false, b);
     return in_turns(
@@ -85,6 +85,12 @@ void compare_steps(const RunConfig& config, int64_t pairs) {
   other = plain;
   other.attention.enabled = Enabled::off;
   print("attention, against materialised", steps(plain, other));
+  other = plain;
+  other.fusion.enabled = Enabled::on;
+  print("fusion", steps(other, plain));
+  policies::PolicyOptions both = other, bf16 = plain;
+  both.precision.enabled = bf16.precision.enabled = Enabled::on;
+  print("fusion, both in bf16", steps(both, bf16));
 }
 
 // Forward of a chain of exp, each of which saves its result.

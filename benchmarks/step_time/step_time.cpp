@@ -57,6 +57,7 @@ void run(const cxxopts::ParseResult& parsed) {
   config.optimizer.clip = 0;
   config.policies = dit::policy_defaults(policies::PolicyOptions::all_off());
   config.policies.attention = {};
+  config.policies.fusion = {};
   const bool bf16 = parsed["bf16"].as<bool>();
   if (bf16) config.policies.precision.enabled = policies::Enabled::on;
   const policies::SavedTensorEngineGuard engine;

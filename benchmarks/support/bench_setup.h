@@ -46,18 +46,20 @@ inline std::shared_ptr<const DataSource> latent_data(const RunConfig& config, in
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }
 
-/// Which of the four policies are on; on means its default.
+/// Which of the five policies are on; on means its default.
 struct Combination {
-  bool precision = false, attention = false, ema = false, checkpoint = false;
+  bool precision = false, attention = false, fusion = false, ema = false, checkpoint = false;
 };
 
-/// Off means fp32, materialised attention, the EMA on the training device, no recomputation.
+/// Off means fp32, materialised attention, operators one after the other, the EMA on the training device, no
+/// recomputation.
 inline policies::PolicyOptions options_of(const Combination& on,
                                           policies::PolicyOptions options = dit::policy_defaults()) {
   using policies::Enabled;
   const auto state = [](bool is_on) { return is_on ? Enabled::by_default : Enabled::off; };
   options.precision.enabled = state(on.precision);
   options.attention.enabled = state(on.attention);
+  options.fusion.enabled = state(on.fusion);
   options.ema.device = on.ema ? policies::EmaDevice::cpu : policies::EmaDevice::same;
   options.checkpoint.enabled = state(on.checkpoint);
   return options;

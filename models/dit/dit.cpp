@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
+#include <dtk/models/fusable.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -13,15 +14,6 @@ namespace {
 
 constexpr double kNormEps = 1e-6;
 constexpr double kEmbeddingStd = 0.02;
-
-// (x̂ · (1 + scale) + shift) with x̂ = LN(x); x (N, T, D), shift and scale (N, D).
-at::Tensor norm_modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
-  at::Tensor h = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEps);
-  at::Tensor factor = 1 + scale.unsqueeze(1);
-  h = h * factor;
-  factor.reset();
-  return h + shift.unsqueeze(1);
-}
 
 // The six or two (N, D) chunks of a modulation of c (N, D); views of one buffer.
 Tensors modulation(const Linear& linear, const at::Tensor& c, int64_t chunks) {
@@ -163,7 +155,8 @@ at::Tensor Dit::embed_patches(at::Tensor x) const {
   const int64_t patch = *options_.patch;
   x = at::conv2d(x, patch_proj_.weight, patch_proj_.bias, {patch, patch});
   x = x.flatten(2).transpose(1, 2);
-  return x + pos_embed_;
+  return pos_embed_ +
+         x;  // the first operand's layout: x has its channels apart, and each block's norms would copy
 }
 
 // (N) -> (N, D)
@@ -187,21 +180,19 @@ at::Tensor Dit::embed_label(at::Tensor y, bool training, const std::optional<at:
 
 at::Tensor Dit::block(const DitBlock& layer, at::Tensor x, const at::Tensor& c, bool training) const {
   const Tensors m = modulation(layer.modulation, c, 6);  // shift, scale, gate of attention, then of the MLP
-  at::Tensor h = norm_modulate(x, m[0], m[1]);
+  at::Tensor h = norm_modulate(seam, x, m[0], m[1], kNormEps);
   h = attention(layer, std::move(h));
-  h = m[2].unsqueeze(1) * h;
-  x = x + h;
-  h.reset();
-  h = norm_modulate(x, m[3], m[4]);
+  x = gated_add(seam, x, m[2], std::move(h));
+  h = norm_modulate(seam, x, m[3], m[4], kNormEps);
   h = mlp(layer, std::move(h), training);
-  h = m[5].unsqueeze(1) * h;
-  return x + h;
+  return gated_add(seam, x, m[5], std::move(h));
 }
 
 at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
   const int64_t n = x.size(0), tokens = x.size(1), hidden = x.size(2), heads = *options_.heads;
   at::Tensor qkv = layer.qkv(x);  // (N, T, 3D): q, k, v, heads contiguous within each
   x.reset();
+  qkv = seam.keep("qkv_out", std::move(qkv));
   qkv = qkv.reshape({n, tokens, 3, heads, hidden / heads}).permute({2, 0, 3, 1, 4});
   Tensors parts = qkv.unbind(0);
   qkv.reset();
@@ -215,9 +206,7 @@ at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
 
 at::Tensor Dit::mlp(const DitBlock& layer, at::Tensor x, bool training) const {
   const auto fn = [&](Tensors&& in) {
-    at::Tensor h = std::move(in[0]);
-    h = layer.fc1(h);
-    h = at::gelu(h, "tanh");
+    at::Tensor h = mlp_activation(seam, layer.fc1, std::move(in[0]));
     if (options_.mlp_dropout > 0) h = at::dropout(h, options_.mlp_dropout, training);
     return pack(layer.fc2(h));
   };
@@ -228,7 +217,7 @@ at::Tensor Dit::mlp(const DitBlock& layer, at::Tensor x, bool training) const {
 // (N, T, D) -> (N, T, p·p·C_out)
 at::Tensor Dit::final_layer(at::Tensor x, const at::Tensor& c) const {
   const Tensors m = modulation(final_modulation_, c, 2);
-  x = norm_modulate(x, m[0], m[1]);
+  x = norm_modulate(seam, x, m[0], m[1], kNormEps);
   return final_linear_(x);
 }
 

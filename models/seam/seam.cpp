@@ -13,6 +13,7 @@ Seam::Seam()
       }),
       rows([](std::string_view, const ModuleFn& fn, Tensors&& inputs, const RowsOf&) {
         return fn(std::move(inputs));
-      }) {}
+      }),
+      fuses([](std::string_view) { return false; }) {}
 
 }  // namespace dtk::models

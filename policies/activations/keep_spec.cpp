@@ -12,6 +12,15 @@ namespace {
 
 const std::string kKey = "policies.checkpoint.keep";
 
+// Of a word that is a set; else none.
+std::vector<std::string> names_of(std::optional<KeepWord> word) {
+  if (word == KeepWord::elementwise) return {"qkv_out", "attn_out", "proj_out", "fc1_out", "fc2_out"};
+  if (word == KeepWord::attention) return {"attn_out", "proj_out", "fc2_out"};
+  if (word == KeepWord::gates) return {"proj_out", "fc2_out"};
+  if (word == KeepWord::fc2) return {"fc2_out"};
+  return {};
+}
+
 // "blocks.0: offload" is for the modules that match blocks.0; an entry without a pattern for all.
 struct Entry {
   std::string pattern, what;
@@ -32,13 +41,14 @@ void check_entries(const std::vector<std::string>& entries, const std::vector<st
   for (const std::string& text : entries) {
     const Entry entry(text);
     if (entry.what.empty()) throw PolicyError(kKey, " holds an empty name; take it out");
-    const bool may_stand =
-        entry.word == KeepWord::offload || (entry.word == KeepWord::all && !entry.pattern.empty());
+    const bool may_stand = entry.word == KeepWord::offload || !names_of(entry.word).empty() ||
+                           (entry.word == KeepWord::all && !entry.pattern.empty());
     if (entry.word && !may_stand) {
       throw PolicyError(
-          kKey, ": \"" + text + "\" is not the name of a result; " +
-                    (entry.pattern.empty() ? "write it alone: " + kKey + " = \"" + text + "\""
-                                           : "allowed for some modules: all, offload, names and operators"));
+          kKey,
+          ": \"" + text + "\" is not the name of a result; " +
+              (entry.pattern.empty() ? "write it alone: " + kKey + " = \"" + text + "\""
+                                     : "allowed for some modules: all, offload, sets, names and operators"));
     }
     if (!seen.insert(text).second) throw PolicyError(kKey, " holds \"" + text + "\" twice; take one out");
     if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return entry.is_for(path); })) {
@@ -49,17 +59,24 @@ void check_entries(const std::vector<std::string>& entries, const std::vector<st
   }
 }
 
+void add_name(SegmentChoice& choice, const std::string& name) {
+  if (std::find(choice.names.begin(), choice.names.end(), name) == choice.names.end())
+    choice.names.push_back(name);
+}
+
 SegmentChoice choice_of(const std::vector<std::string>& entries, const std::string& path) {
   SegmentChoice choice;
   for (const std::string& text : entries) {
-    Entry entry(text);
+    const Entry entry(text);
     if (!entry.is_for(path)) continue;
     if (entry.word == KeepWord::all) {
       choice.all = true;
     } else if (entry.word == KeepWord::offload) {
       choice.offload = true;
-    } else if (std::find(choice.names.begin(), choice.names.end(), entry.what) == choice.names.end()) {
-      choice.names.push_back(std::move(entry.what));
+    } else if (entry.word) {
+      for (const std::string& name : names_of(entry.word)) add_name(choice, name);
+    } else {
+      add_name(choice, entry.what);
     }
   }
   if (choice.all) choice.names.clear();  // they are kept, too
@@ -88,7 +105,9 @@ std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vecto
     const bool offload = keep.word == KeepWord::offload;
     choices.push_back(keep.word == KeepWord::listed
                           ? choice_of(keep.results, path)
-                          : SegmentChoice{.all = offload || keep.word == KeepWord::all, .offload = offload});
+                          : SegmentChoice{.all = offload || keep.word == KeepWord::all,
+                                          .offload = offload,
+                                          .names = names_of(keep.word)});
   }
   return choices;
 }

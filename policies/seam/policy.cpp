@@ -14,7 +14,8 @@ Seam::Seam()
       }),
       rows([](std::string_view, const ModuleFn& fn, Tensors&& inputs, const RowsOf&) {
         return fn(std::move(inputs));
-      }) {}
+      }),
+      fuses([](std::string_view) { return false; }) {}
 
 at::Tensor Seam::module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
                         at::Tensor input) const {

@@ -3,6 +3,7 @@
 #include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/ema.h>
+#include <dtk/policies/fusion.h>
 #include <dtk/policies/inference.h>
 #include <dtk/policies/internal/checkpoint_policy.h>
 #include <dtk/policies/precision.h>
@@ -69,6 +70,24 @@ class AttentionKind final : public BuiltIn {
   bool acts_switched_off() const override { return true; }  // it materialises what is fused
   bool acts_without_gradient() const override { return true; }
   std::string baseline(const PolicyOptions&) const override { return "stored attention weights"; }
+};
+
+class FusionKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<FusionPolicy>(options.fusion, subject.device);
+  }
+  bool is_on(const PolicyOptions& options, c10::Device device) const override {
+    return PolicyKind::is_on(options, device) && (!device.is_cuda() || options.fusion.cuda);
+  }
+  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
+    if (on == is_on(options, device)) return;
+    PolicyKind::switch_to(options, device, on);
+    if (on && device.is_cuda()) options.fusion.cuda = true;
+  }
+  std::string baseline(const PolicyOptions&) const override { return "operators one after the other"; }
 };
 
 class EmaKind final : public BuiltIn {
@@ -205,10 +224,11 @@ class InferenceKind final : public BuiltIn {
 std::vector<const PolicyKind*> built_in_kinds() {
   static const PrecisionKind precision("precision");
   static const AttentionKind attention("attention");
+  static const FusionKind fusion("fusion");
   static const EmaKind ema("ema");
   static const CheckpointKind checkpoint("checkpoint");
   static const InferenceKind inference("inference");
-  return {&precision, &attention, &ema, &checkpoint, &inference};
+  return {&precision, &attention, &fusion, &ema, &checkpoint, &inference};
 }
 
 }  // namespace dtk::policies

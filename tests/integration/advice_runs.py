@@ -21,6 +21,8 @@ NAMES = {  # of keys in the sources
     "kCheckpointEnabled": "policies.checkpoint.enabled",
     "kKey": "policies.checkpoint.keep",
     "kKernel": "policies.attention.kernel",
+    "kSwitch": "policies.fusion.enabled",
+    "kOnCuda": "policies.fusion.cuda",
     "key": "diffusion_planner.process.prefix",
     "probability": "diffusion_planner.augmentation.probability",
     "smooth": "diffusion_planner.augmentation.smooth",
@@ -206,6 +208,11 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "attn stores attention weights of its own"),
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "the forward pass did not call the seam's attention"),
         ("policies.attention.kernel", "tests/planner/device/simulated_cuda_test.cpp", "has no effect: LibTorch took it for no call"),
+    ],
+    "policies/fusion/fusion.cpp": [
+        ("policies.fusion.cuda", "tests/policies/fusion/fusion_test.cpp", "and are taken only if asked for; set policies.fusion.cuda = true"),
+        ("policies.fusion.enabled", "tests/policies/fusion/fusion_test.cpp", "which runs LibTorch's operators there and says so"),
+        ("policies.fusion.enabled", "tests/policies/fusion/fusion_test.cpp", "no module of this model has a fused form; set"),
     ],
     "policies/ema/ema.cpp": [
         ("policies.ema.enabled", "tests/policies/ema/ema_test.cpp", "change that, or set policies.ema.enabled = false"),

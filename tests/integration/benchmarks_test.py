@@ -6,6 +6,7 @@ are small: what is checked is the form of the output and what holds at any size,
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
 import unittest
@@ -40,11 +41,21 @@ class Benchmarks(unittest.TestCase):
         output = run(FOLDER / "policy-cost", "--model", "DiT-S/4", "--batch", "1", "--pairs", "3")
         table = rows(output)
         self.assertEqual([row[""].split()[0].strip(",") for row in table],
-                         ["memory", "checkpoint", "precision", "attention"])  # fmt: skip
+                         ["memory", "checkpoint", "precision", "attention", "fusion", "fusion"])  # fmt: skip
         for row in table:
             for column in ("with, ms", "without, ms", "ratio, median"):
                 self.assertGreater(float(row[column]), 0)
         self.assertRegex(output, r"hook stack: -?\d+\.\d\d microseconds a saved tensor")
+
+    def test_operator_bandwidth(self):
+        output = run(FOLDER / "operator-bandwidth", "--samples", "2", "--tokens", "8", "--width", "48", "--rounds", "3")
+        table = rows(output)
+        self.assertEqual([(row["operator"], row["beside fp32"]) for row in table],
+                         [(name, kind) for kind in ("Float", "BFloat16") for name in ("norm_modulate", "gated_add", "bias_gelu")])
+        for row in table:
+            for cell in list(row.values())[2:]:
+                for number in re.findall(r"[\d.]+", cell):
+                    self.assertGreater(float(number), 0, row)
 
     def test_device_accuracy_on_the_cpu(self):
         """The same comparison as on a GPU: whole runs, whose peaks are those of their plans."""

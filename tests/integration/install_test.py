@@ -148,7 +148,7 @@ class OwnNetwork(unittest.TestCase):
             first, last = (float(value) for value in re.findall(r"loss (\S+)", part))
             self.assertLess(last, first / 2)
             reports = re.findall(r"^  (\w+) (?:on|off): ", part, re.M)
-            self.assertEqual(reports, ["precision", "attention", "ema", "checkpoint"])
+            self.assertEqual(reports, ["precision", "attention", "fusion", "ema", "checkpoint"])
         losses = [re.findall(r"loss \S+", part) for part in (without, attention, defaults)]
         self.assertEqual(losses[1], losses[2])  # checkpointing changes no bit
         # A fused kernel sums in another order.

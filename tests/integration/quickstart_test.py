@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-POLICIES = ("precision", "attention", "ema", "checkpoint")
+POLICIES = ("precision", "attention", "fusion", "ema", "checkpoint")
 PNG = b"\x89PNG\r\n\x1a\n"
 LEAST_STEPS = 400
 

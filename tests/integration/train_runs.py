@@ -52,7 +52,7 @@ class DoneRun(ProgramTest):
         self.assertIn('out = "run"  # tiny.toml:2\nseed = 0  # default\n', saved)
         begins = saved + "\ntraining DiT, 0.01 M parameters, on cpu with 1 thread into run\ndata: 200 images 1x8x8, 4 classes"
         self.assertTrue(self.output.startswith(begins), self.output)
-        for policy in ("precision", "attention", "ema", "checkpoint"):
+        for policy in ("precision", "attention", "fusion", "ema", "checkpoint"):
             self.assertEqual(self.output.count(f"\n[policies.{policy}]\nenabled = \"default\"  # default\n"), 1)
         printed = self.train("--print-config")
         self.assert_done(printed)
@@ -139,7 +139,7 @@ class DoneRun(ProgramTest):
     def test_memory_json_says_what_each_policy_saved(self):
         memory = json.loads((self.run_folder / "memory.json").read_text())
         policies = {policy["name"]: policy for policy in memory["policies"]}
-        self.assertEqual(list(policies), ["precision", "attention", "ema", "checkpoint"])
+        self.assertEqual(list(policies), ["precision", "attention", "fusion", "ema", "checkpoint"])
         self.assertTrue(policies["checkpoint"]["active"])
         self.assertGreater(policies["checkpoint"]["lowers_peak_by"], 0)
         self.assertEqual(policies["ema"]["lowers_peak_by"], 0)

@@ -12,6 +12,7 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
   own.keep = seam.keep;
   own.attention = seam.attention;
   own.rows = seam.rows;
+  own.fuses = seam.fuses;
   own.divides_tokens = seam.divides_tokens;
   own.taps = static_cast<policies::Taps>(seam.taps);
   own.policies = seam.policies;
@@ -20,6 +21,7 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
   seam.keep = std::move(own.keep);
   seam.attention = std::move(own.attention);
   seam.rows = std::move(own.rows);
+  seam.fuses = std::move(own.fuses);
   seam.divides_tokens = own.divides_tokens;
   seam.taps = static_cast<models::Taps>(own.taps);
   seam.policies = std::move(own.policies);

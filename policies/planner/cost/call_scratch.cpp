@@ -80,7 +80,12 @@ const std::unordered_set<std::string>& operators_without_scratch() {
   return *names;
 }
 
+bool is_given_its_scratch(const c10::OperatorHandle& op) {
+  return op.operator_name().name.starts_with("dtk::");
+}
+
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
+  if (is_given_its_scratch(op)) return ScratchKind::none;
   static const std::unordered_set<std::string> open = {
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
       "aten::native_layer_norm_backward",

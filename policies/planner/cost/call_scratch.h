@@ -24,6 +24,9 @@ struct NotedCalls {
   std::map<OperatorCall, NotedCall> by_call;
 };
 
+/// Operators of dtk (dtk/models/ops.h) get what their kernels need as arguments, which are counted like all else.
+bool is_given_its_scratch(const c10::OperatorHandle& op);
+
 // none: what there is of it, such as the tensor made of a number, the operator's shape kernel makes too.
 enum class ScratchKind { none, formula, open };
 /// Of an operator with any arguments; `own`: it has a kernel in cpu_kernels.cpp. What is open may still have

@@ -22,6 +22,7 @@
 
 #include "core/by_shapes.h"
 #include "core/stream_order.h"
+#include "cost/call_scratch.h"
 #include "cost/kernel_needs.h"
 #include "cost/reduction_scratch.h"
 #include "device/device_memory.h"
@@ -85,7 +86,7 @@ bool takes_nothing(const c10::OperatorHandle& op, const torch::jit::Stack& stack
       "aten::index_select", "aten::_softmax",      "aten::_softmax_backward_data",
       "aten::_log_softmax", "aten::_fused_adamw_", "aten::_log_softmax_backward_data"};
   const std::string& name = op.operator_name().name;
-  if (op.hasTag(at::Tag::pointwise) || in_any_layout.count(name) > 0) return true;
+  if (is_given_its_scratch(op) || op.hasTag(at::Tag::pointwise) || in_any_layout.count(name) > 0) return true;
   return if_contiguous.count(name) > 0 && all_contiguous(op, stack);
 }
 

@@ -79,6 +79,27 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   CHECK(step.without_grad == 0);
 }
 
+TEST_CASE("each set that blocks keep leaves out the products that made it") {
+  const c10::Device device = GENERATE(kCuda, kCpu);
+  const std::string fusion = GENERATE("policies.fusion.enabled=false", "policies.fusion.cuda=true");
+  const auto recomputed = [&](const std::string& keep) {
+    return steady_step(config("dit_xl2_latents.toml",
+                              {"data.batch=4", "train.accumulate=2", fusion, "policies.precision.cpu=fp32",
+                               "policies.checkpoint.keep=" + keep}),
+                       device)
+        .recomputed;
+  };
+  constexpr int64_t D = 1152, T = 256, kBlocks = 4 * 28;  // of all images
+  constexpr int64_t kModulation = kBlocks * 12 * D * D;   // of an image, not of a token
+  constexpr int64_t kTokens = kBlocks * T, kAttention = 4 * T * D;
+  CAPTURE(device, fusion);
+  CHECK(recomputed("elementwise") == kModulation);
+  CHECK(recomputed("attention") == kModulation + kTokens * (6 + 8) * D * D);
+  CHECK(recomputed("gates") == kModulation + kTokens * ((6 + 8) * D * D + kAttention));
+  CHECK(recomputed("fc2") == kModulation + kTokens * ((6 + 8 + 2) * D * D + kAttention));
+  CHECK(recomputed("block") == kModulation + kTokens * (24 * D * D + kAttention));
+}
+
 TEST_CASE("what is recomputed is known by module") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   LoadedConfig loaded = config("base.toml", {"policies.precision.cpu=fp32", "train.threads=1",

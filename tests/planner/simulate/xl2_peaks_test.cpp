@@ -29,6 +29,9 @@ using dtk::test::kCuda;
 struct Row {
   const char* name;
   bool bf16, fused, checkpointed;
+  bool operators = false;  // fused ones
+  policies::KeepWord keep = policies::KeepWord::block;
+  bool offloads = false;  // inputs of blocks
 };
 constexpr Row kFp32{"fp32, materialised", false, false, false};
 constexpr Row kMaterialised{"autocast, materialised", true, false, false};
@@ -42,7 +45,10 @@ policies::PolicyOptions options_of(const Row& row) {
   options.precision.fp32 = {"final_layer"};
   options.precision.enabled = state(row.bf16);
   options.attention.enabled = state(row.fused);
+  options.fusion.cuda = row.operators;
   options.checkpoint.enabled = state(row.checkpointed);
+  options.checkpoint.keep = row.keep;
+  if (row.offloads) options.checkpoint.keep = std::vector<std::string>{"offload"};
   return options;
 }
 
@@ -143,4 +149,30 @@ TEST_CASE("DiT-XL/2's step on CUDA takes what it took, and no more than an indep
   CHECK(peak.peak.bytes == figure.ours);
   CHECK(static_cast<double>(peak.peak.bytes) < (figure.theirs + 0.05) * 1e9);
   CHECK(peak.name == "backward");
+}
+
+TEST_CASE(
+    "what fused operators, sets of kept results and offload make of the peak of DiT-XL/2 at batch 128") {
+  using policies::KeepWord;
+  struct Case {
+    KeepWord keep;
+    bool offloads;
+    int64_t composed, fused;
+  };
+  const Case one = GENERATE(values<Case>({
+      {KeepWord::all, false, 61'085'861'040, 0},
+      {KeepWord::elementwise, false, 0, 0},
+      {KeepWord::attention, false, 0, 0},
+      {KeepWord::gates, false, 0, 0},
+      {KeepWord::fc2, false, 0, 0},
+      {KeepWord::block, false, 14'525'490'728, 0},
+      {KeepWord::block, true, 0, 0},
+  }));
+  const auto peak = [&](bool operators) {
+    const Row row{"", true, true, one.keep != KeepWord::all, operators, one.keep, one.offloads};
+    return policies::highest(plan(row, 128).device).peak.bytes;
+  };
+  CAPTURE(text_of(one.keep), one.offloads);
+  CHECK(peak(false) == one.composed);
+  CHECK(peak(true) == one.fused);
 }

@@ -162,7 +162,7 @@ TEST_CASE("a set of policies has the one of inference only where nothing is trai
     for (const PolicyReport& report : set.reports()) all.push_back(report.policy);
     return all;
   };
-  CHECK(names(true) == std::vector<std::string>{"precision", "attention", "ema", "checkpoint"});
+  CHECK(names(true) == std::vector<std::string>{"precision", "attention", "fusion", "ema", "checkpoint"});
   CHECK(names(false) == std::vector<std::string>{"precision", "attention", "inference"});
   Seam seam;
   PolicySet set({}, {at::kCPU, {{"weight", weight}}, {"net"}, false}, seam);

@@ -134,24 +134,25 @@ struct AmbientState {
 }  // namespace
 
 TEST_CASE("policy set: reports come in the order of the options, also of what is switched off") {
-  const std::vector<std::string> order = {"precision", "attention", "ema", "checkpoint"};
-  for (int on = 0; on < 16; ++on) {
+  const std::vector<std::string> order = {"precision", "attention", "fusion", "ema", "checkpoint"};
+  for (int on = 0; on < 32; ++on) {
     CAPTURE(on);
     PolicyOptions options = PolicyOptions::all_off();
     const PolicyOptions chosen = all_on();
     if ((on & 1) != 0) options.precision = chosen.precision;
     if ((on & 2) != 0) options.attention = chosen.attention;
-    if ((on & 4) != 0) options.ema = chosen.ema;
-    if ((on & 8) != 0) options.checkpoint = chosen.checkpoint;
+    if ((on & 4) != 0) options.fusion = chosen.fusion;
+    if ((on & 8) != 0) options.ema = chosen.ema;
+    if ((on & 16) != 0) options.checkpoint = chosen.checkpoint;
     Seam seam;
     const PolicySet policies(options, small_subject(), seam);
     const auto reports = policies.reports();
-    REQUIRE(reports.size() == 4);
-    for (size_t i = 0; i < 4; ++i) {
+    REQUIRE(reports.size() == 5);
+    for (size_t i = 0; i < 5; ++i) {
       CHECK(reports[i].policy == order[i]);
       CHECK(reports[i].active == ((on >> i & 1) != 0));
     }
-    if ((on & 8) == 0) CHECK(reports[3].reason == "switched off: policies.checkpoint.enabled = false");
+    if ((on & 16) == 0) CHECK(reports[4].reason == "switched off: policies.checkpoint.enabled = false");
   }
 }
 

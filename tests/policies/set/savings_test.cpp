@@ -4,6 +4,7 @@
 // Bytes that a block keeps, with N samples, T tokens, D hidden, H heads:
 //   per token, fp32: 80 D + 16 (two norms) and 4 H (fused: log-sum-exp) or 4 H T (materialised: softmax)
 //   per token, bf16: 48 D + 16 and 4 H, or 2 H T on the CPU, where softmax stays bf16, or 6 H T on CUDA
+//   fused operators keep 8 D less per token, and per sample 8 D (fp32) or 4 D (bf16)
 //   per sample: 36 D or 18 D (modulation); per step in bf16: the casts of its 18 D² weights, 36 D²
 //   checkpointed: nothing; the segment keeps its input, 4 D per token, in fp32
 // The EMA: 4 bytes a trainable parameter on the device, or in host memory with three slots for copies.
@@ -73,8 +74,8 @@ TEST_CASE("each policy alone, each pair and all together keep exactly what the r
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;
   constexpr int64_t N = 3, c = N * 4 * D;
-  for (const Combination& on : combinations()) {
-    CAPTURE(on.bf16, on.fused, on.checkpointed);
+  for (const Combination& on : all_combinations()) {
+    CAPTURE(on.bf16, on.fused, on.checkpointed, on.fused_operators);
     const Outcome outcome = train(on, N);
     for (int64_t i = 0; i < kDepth; ++i) {
       const std::string path = "blocks." + std::to_string(i);
@@ -90,8 +91,8 @@ TEST_CASE("one more block keeps what the rules say and nothing else, under any p
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;
   constexpr int64_t N = 3;
-  for (const Combination& on : combinations()) {
-    CAPTURE(on.bf16, on.fused, on.checkpointed);
+  for (const Combination& on : all_combinations()) {
+    CAPTURE(on.bf16, on.fused, on.checkpointed, on.fused_operators);
     warm_up(on);
     const int64_t block = train(on, N, kDepth + 1).kept - train(on, N, kDepth).kept;
     const int64_t rule = kept_by_block(on, N) + casts_of_block(on) + input_of_block(on, N);
@@ -144,6 +145,16 @@ TEST_CASE("fused attention changes gradients within rounding, bf16 numerics, che
   CHECK(bit_equal(train({false, true, true}), fused));
   CHECK(bit_equal(train({true, false, true}), bf16));
   CHECK(bit_equal(train({true, true, true}), train({true, true, false})));
+  for (const bool in_bf16 : {false, true}) {
+    if (!on_cpu()) break;  // without kernels of fused operators
+    Combination on{in_bf16, true, false};
+    on.fused_operators = true;
+    const Outcome kept = train(on);
+    on.checkpointed = true;
+    CHECK(bit_equal(train(on), kept));
+    CHECK_FALSE(bit_equal(kept, in_bf16 ? train({true, true, false}) : fused));
+    CHECK(largest_relative_error(kept, none) < (in_bf16 ? 0.02 : 1e-5));
+  }
   // Fused kernels of a device may multiply fp32 in three passes of a shorter format.
   CHECK(largest_relative_error(fused, none) < (on_cpu() ? 1e-5 : 1e-3));
   CHECK_FALSE(bit_equal(bf16, none));

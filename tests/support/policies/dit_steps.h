@@ -26,13 +26,27 @@ constexpr int64_t kKernelState = 64;
 
 struct Combination {
   bool bf16, fused, checkpointed;
-  bool host_ema = false;  // else on the training device
+  bool host_ema = false;         // else on the training device
+  bool fused_operators = false;  // beside attention's, which is `fused`
+  policies::KeepWord keep = policies::KeepWord::block;
 };
 
 /// All eight of the first three.
 inline std::vector<Combination> combinations() {
   std::vector<Combination> all;
   for (int bits = 0; bits < 8; ++bits) all.push_back({(bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0});
+  return all;
+}
+
+/// All sixteen of them and fused operators, which have kernels on the CPU and, as all have, where nothing is
+/// computed.
+inline std::vector<Combination> all_combinations() {
+  std::vector<Combination> all = combinations();
+  if (!on_cpu() && !simulated()) return all;
+  for (Combination on : combinations()) {
+    on.fused_operators = true;
+    all.push_back(on);
+  }
   return all;
 }
 
@@ -45,6 +59,9 @@ inline policies::PolicyOptions options_of(const Combination& on) {
   options.precision.enabled = state(on.bf16);
   options.attention.enabled = state(on.fused);
   options.checkpoint.enabled = state(on.checkpointed);
+  options.checkpoint.keep = on.keep;
+  options.fusion.enabled = state(on.fused_operators);
+  options.fusion.cuda = on.fused_operators;
   options.ema.device = on.host_ema ? policies::EmaDevice::cpu : policies::EmaDevice::same;
   return options;
 }
@@ -56,8 +73,11 @@ inline int64_t kept_by_block(const Combination& on, int64_t N) {
   // Softmax in bf16: as it is on the CPU; in fp32 on CUDA, with a copy in bf16 for the product that follows.
   const int64_t weights = on.bf16 ? (on_cpu() ? 2 : 6) : 4;
   const int64_t attention = on.fused ? 4 * H : weights * H * T;
-  const int64_t token = (on.bf16 ? 48 : 80) * D + 16 + attention;
-  return N * (T * token + (on.bf16 ? 18 : 36) * D);
+  // Without the two normalised tensors, which are fp32; of a sample without two times 1 + scale.
+  const int64_t normalised = on.fused_operators ? 8 * D : 0;
+  const int64_t factors = on.fused_operators ? (on.bf16 ? 4 : 8) * D : 0;
+  const int64_t token = (on.bf16 ? 48 : 80) * D - normalised + 16 + attention;
+  return N * (T * token + (on.bf16 ? 18 : 36) * D - factors);
 }
 
 inline int64_t casts_of_block(const Combination& on) {
@@ -111,6 +131,7 @@ inline Outcome train(const Combination& on, int64_t N = 3, int64_t depth = kDept
   PolicySet policies(options_of(on), {test_device(), dit.parameters(), dit.paths()}, seam, std::move(engine));
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
+  dit.seam.fuses = seam.fuses;
   const auto [x, t, y] = batch_of(N);
   Outcome outcome;
   DeviceMemory::restart();

@@ -575,7 +575,7 @@ TEST_CASE("config writer: a policy that nobody asked for stays at its default wh
   const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
   LoadedConfig loaded = parse_config(text, "base.toml", {});
   const std::string printed = print_config(loaded);
-  for (const std::string policy : {"precision", "attention", "ema", "checkpoint"}) {
+  for (const std::string policy : {"precision", "attention", "fusion", "ema", "checkpoint"}) {
     INFO(policy);
     CHECK_THAT(printed, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"  # default\n"));
   }

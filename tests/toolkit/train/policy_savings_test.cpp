@@ -83,7 +83,7 @@ TEST_CASE("savings: each active policy has the difference of two peaks") {
   without_checkpoint.checkpoint.enabled = Enabled::off;
   const int64_t all = run.peak(run.config.policies);
   const auto savings = run.savings();
-  REQUIRE(names(savings) == std::vector<std::string>{"precision", "attention", "ema", "checkpoint"});
+  REQUIRE(names(savings) == std::vector<std::string>{"precision", "attention", "fusion", "ema", "checkpoint"});
   CHECK(savings[0].bytes == run.peak(without_precision) - all);
   CHECK(savings[1].bytes == run.peak(without_attention) - all);
   CHECK(savings[2].bytes == 0);  // on a CPU it keeps nothing off the device
@@ -131,7 +131,7 @@ TEST_CASE("savings: a policy that is off saved nothing, and costs no step") {
   PolicyOptions::tables(config.policies, [](const char*, auto& one) { one.enabled = Enabled::off; });
   Setting run(config);
   const auto savings = run.savings();
-  REQUIRE(names(savings) == std::vector<std::string>{"precision", "attention", "ema", "checkpoint"});
+  REQUIRE(names(savings) == std::vector<std::string>{"precision", "attention", "fusion", "ema", "checkpoint"});
   for (const PolicySaving& saving : savings) {
     INFO(saving.report.policy);
     CHECK_FALSE(saving.report.active);

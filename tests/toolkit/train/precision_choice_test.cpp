@@ -323,7 +323,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK_THAT(saved,
              Catch::Contains("\n[policies.precision]\nenabled = \"default\"\ncpu = \"fp32\"  # measured: "
                              "bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; bf16 ahead in 0)\n"));
-  for (const std::string policy : {"attention", "ema", "checkpoint"}) {
+  for (const std::string policy : {"attention", "fusion", "ema", "checkpoint"}) {
     INFO(policy);
     CHECK_THAT(saved, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"\n"));
   }

@@ -1,4 +1,4 @@
-// The seam: four functions through which a program reaches inside a model. policies/ spells the same
+// The seam: five functions through which a program reaches inside a model. policies/ spells the same
 // types; neither library includes the other.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -48,6 +48,11 @@ using Attention =
 using Rows =
     std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs, const RowsOf& rows)>;
 
+/// Whether a module is to call a fused operator, by its name in LibTorch's dispatcher
+/// ("dtk::gated_add"), in place of the composed form that it has as well. The answer is the same when
+/// the module runs again.
+using Fuses = std::function<bool(std::string_view op)>;
+
 /// How results that later modules read wait for them, in a pass without gradient: made ready for the reader
 /// (projected, where that makes them smaller), as they are, or with those beside them that nobody reads.
 enum class Taps { projected, tapped, all };
@@ -59,6 +64,7 @@ struct Seam {
   Keep keep;                    // default: returns the value
   Attention attention;          // default: at::scaled_dot_product_attention
   Rows rows;                    // default: calls fn once
+  Fuses fuses;                  // default: no
   bool divides_tokens = false;  // rows() may do so for a few tokens at a time
   Taps taps = Taps::projected;
   std::vector<std::string> policies;  // names of what was put in

@@ -11,12 +11,15 @@
 
 namespace dtk::policies {
 
-/// `block` nothing, `all` everything, `offload` everything, in host memory; `listed` what a list has. Only
-/// with `block` and `listed` something is recomputed. `automatic`: a planner has yet to choose the targets
-/// that keep nothing; the policy itself refuses it.
-enum class KeepWord { all, automatic, block, offload, listed };
+/// `block` nothing, `all` everything, `offload` everything, in host memory; `listed` what a list has.
+/// `automatic`: a planner has yet to choose the targets that keep nothing; the policy itself refuses it.
+/// The four sets are results of a transformer block by their names in the model's code. `elementwise`:
+/// qkv_out, attn_out, proj_out, fc1_out and fc2_out, so that no product of tokens runs again; `attention`:
+/// attn_out, proj_out and fc2_out; `gates`: proj_out and fc2_out, which the gradients of adaLN's gates read;
+/// `fc2`: fc2_out.
+enum class KeepWord { all, automatic, block, offload, elementwise, attention, gates, fc2, listed };
 constexpr auto enum_texts(KeepWord) {
-  return std::array{"all", "auto", "block", "offload"};
+  return std::array{"all", "auto", "block", "offload", "elementwise", "attention", "gates", "fc2"};
 }
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With
@@ -25,7 +28,8 @@ constexpr auto enum_texts(KeepWord) {
 /// "blocks.0: all" keeps everything there, with "blocks.0: offload" beside it in host memory.
 struct SegmentKeeps {
   KeepWord word = KeepWord::block;
-  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload"; for some modules also "all".
+  // Names, such as "fc2_out", sets of them, such as "gates", operators, such as "aten::addmm", and "offload";
+  // for some modules also "all".
   std::vector<std::string> results;
 
   bool offloads_all() const {
@@ -35,7 +39,11 @@ struct SegmentKeeps {
     return offloads_all() || std::any_of(results.begin(), results.end(),
                                          [](std::string_view one) { return one.ends_with(": offload"); });
   }
-  bool recomputes() const { return word == KeepWord::block || !results.empty(); }
+  bool recomputes() const {
+    return word == KeepWord::listed
+               ? !results.empty()
+               : word != KeepWord::all && word != KeepWord::offload && word != KeepWord::automatic;
+  }
 
   SegmentKeeps() = default;
   SegmentKeeps(KeepWord one) : word(one) {}
@@ -73,7 +81,9 @@ struct CheckpointOptions {
     visit("targets", targets, "empty: the modules that repeat");
     visit("every", every, "[1, inf)");
     visit("segment", segment, "[1, inf)");
-    visit("keep", keep, "all | auto | block | offload | a list of names and operators");
+    visit("keep", keep,
+          "all | auto | block | offload | elementwise | attention | gates | fc2 | a list of names and "
+          "operators");
     visit("offload_min_bytes", offload_min_bytes, "[0, inf)");
   }
   friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;

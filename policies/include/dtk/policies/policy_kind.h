@@ -95,7 +95,7 @@ class PolicyKind {
 void register_policy(const PolicyKind& kind);
 
 /// Those that act in training, in the order of the seam's layers, from the inside out, which is the order of
-/// tables and reports: precision, attention, ema, checkpoint, and those registered.
+/// tables and reports: precision, attention, fusion, ema, checkpoint, and those registered.
 const std::vector<const PolicyKind*>& policy_kinds();
 /// Those that act without gradient and step, likewise: precision, attention, inference, and those registered.
 const std::vector<const PolicyKind*>& inference_kinds();

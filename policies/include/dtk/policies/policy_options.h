@@ -3,6 +3,7 @@
 #include <dtk/policies/attention_options.h>
 #include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/ema_options.h>
+#include <dtk/policies/fusion_options.h>
 #include <dtk/policies/inference_options.h>
 #include <dtk/policies/own_options.h>
 #include <dtk/policies/precision_options.h>
@@ -12,6 +13,7 @@ namespace dtk::policies {
 struct PolicyOptions {
   PrecisionOptions precision;
   AttentionOptions attention;
+  FusionOptions fusion;
   EmaOptions ema;
   CheckpointOptions checkpoint;
   InferenceOptions inference;
@@ -20,9 +22,10 @@ struct PolicyOptions {
   /// Visits each policy's options: visit(name, struct), with an OwnTable for a struct of `own`.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [precision, attention, ema, checkpoint, inference, own] = self;
+    auto& [precision, attention, fusion, ema, checkpoint, inference, own] = self;
     visit("precision", precision);
     visit("attention", attention);
+    visit("fusion", fusion);
     visit("ema", ema);
     visit("checkpoint", checkpoint);
     visit("inference", inference);

@@ -1,4 +1,4 @@
-// The four function types by which policies reach a model. models/ spells the same types: the two
+// The five function types by which policies reach a model. models/ spells the same types: the two
 // libraries meet in the types' structure and include nothing of each other.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -57,12 +57,18 @@ using Attention =
 using Rows =
     std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs, const RowsOf& rows)>;
 
+/// Whether a module is to call a fused operator, by its name in LibTorch's dispatcher
+/// ("dtk::gated_add"), in place of the composed form that it has as well. The answer is the same when
+/// the module runs again.
+using Fuses = std::function<bool(std::string_view op)>;
+
 /// The functions a model calls. A policy replaces those it needs by ones that call what was there.
 struct Seam {
   Run run;                            // default: calls fn
   Keep keep;                          // default: returns the value
   Attention attention;                // default: at::scaled_dot_product_attention
   Rows rows;                          // default: calls fn once
+  Fuses fuses;                        // default: no
   bool divides_tokens = false;        // rows() may do so for a few tokens at a time
   Taps taps = Taps::projected;        // how results that later modules read wait for them
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice

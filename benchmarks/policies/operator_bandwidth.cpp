@@ -1,0 +1,166 @@
+// What part of the machine's copy bandwidth the fused operators reach, and how long the composed forms take
+// beside them: copy, fused and composed in turns.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/models/ops.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/operators.h"
+#include "support/bench_setup.h"
+#include "toolkit/core/clock.h"
+
+namespace {
+
+using namespace dtk;
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+
+constexpr double kEps = 1e-6;
+
+struct Sizes {
+  int64_t samples, tokens, width;  // N, T, D
+};
+
+struct Case {
+  const char* name;
+  Tensors inputs;
+  std::function<Tensor(const Tensors&)> fused, composed;
+  std::function<void(const Tensor& dy)> backward;  // of the fused form, its kernels alone
+  int64_t forward_bytes = 0, backward_bytes = 0;   // of tensors as large as the tokens
+};
+
+int64_t bytes(const Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
+Case norm_modulate(const Sizes& s, at::ScalarType half) {
+  const Tensor x = at::randn({s.samples, s.tokens, s.width});
+  const Tensor shift = at::randn({s.samples, s.width}).to(half),
+               scale = at::randn({s.samples, s.width}).to(half);
+  const auto [y, mean, rstd] = ops::norm_modulate_forward(x, shift, scale, kEps, half);
+  Case one{"norm_modulate", {x, shift, scale}, {}, {}, {}};
+  one.fused = [half](const Tensors& in) { return ops::norm_modulate(in[0], in[1], in[2], kEps, half); };
+  one.composed = [half](const Tensors& in) {
+    const Tensor h = at::layer_norm(in[0], {in[0].size(-1)}, {}, {}, kEps) * (1 + in[2].unsqueeze(1));
+    return (h + in[1].unsqueeze(1)).to(half);
+  };
+  one.backward = [x = x, scale = scale, mean = mean, rstd = rstd](const Tensor& dy) {
+    ops::norm_modulate_backward(dy, x, mean, rstd, scale);
+  };
+  one.forward_bytes = bytes(x) + bytes(y);
+  one.backward_bytes = bytes(y) + 2 * bytes(x);
+  return one;
+}
+
+Case gated_add(const Sizes& s, at::ScalarType half) {
+  const Tensor x = at::randn({s.samples, s.tokens, s.width}), branch = at::randn_like(x).to(half);
+  const Tensor gate = at::randn({s.samples, s.width}).to(half);
+  Case one{"gated_add", {x, gate, branch}, {}, {}, {}};
+  one.fused = [](const Tensors& in) { return ops::gated_add(in[0], in[1], in[2]); };
+  one.composed = [](const Tensors& in) { return in[0] + in[1].unsqueeze(1) * in[2]; };
+  one.backward = [gate, branch](const Tensor& dy) { ops::gated_add_backward(dy, gate, branch); };
+  one.forward_bytes = 2 * bytes(x) + bytes(branch);
+  one.backward_bytes = bytes(x) + 2 * bytes(branch);
+  return one;
+}
+
+Case bias_gelu(const Sizes& s, at::ScalarType half) {
+  const Tensor x = at::randn({s.samples, s.tokens, 4 * s.width}).to(half),
+               bias = at::randn({4 * s.width}).to(half);
+  Case one{"bias_gelu", {x, bias}, {}, {}, {}};
+  one.fused = [](const Tensors& in) { return ops::bias_gelu(in[0], in[1]); };
+  one.composed = [](const Tensors& in) { return at::gelu(in[0] + in[1], "tanh"); };
+  one.backward = [x, bias](const Tensor& dy) { ops::bias_gelu_backward(dy, x, bias); };
+  one.forward_bytes = 2 * bytes(x);
+  one.backward_bytes = 3 * bytes(x);
+  return one;
+}
+
+struct Times {
+  std::vector<double> ms;
+  double middle() const { return bench::median(ms); }
+};
+
+template <class Fn>
+void timed(Times& times, const Fn& fn) {
+  SteadyClock clock;
+  const double begin = clock.seconds();
+  fn();
+  times.ms.push_back(1000 * (clock.seconds() - begin));
+}
+
+// Forward and backward through autograd.
+void both(const std::function<Tensor(const Tensors&)>& fn, const Tensors& leaves, const Tensor& dy) {
+  torch::autograd::grad({fn(leaves)}, leaves, {dy});
+}
+
+void measure(const Case& one, at::ScalarType half, int64_t rounds) {
+  Tensors leaves;
+  for (const Tensor& input : one.inputs) leaves.push_back(input.detach().requires_grad_(true));
+  const Tensor dy = at::randn_like(one.fused(one.inputs));
+  const Tensor from = at::ones({one.forward_bytes / 8}), into = at::empty_like(from);
+  Times copy, forward, backward, composed, fused_both, composed_both;
+  for (int64_t round = -1; round < rounds; ++round) {
+    if (round == 0) {
+      for (Times* times : {&copy, &forward, &backward, &composed, &fused_both, &composed_both})
+        times->ms.clear();
+    }
+    {
+      const at::NoGradGuard without;
+      timed(copy, [&] { into.copy_(from); });
+      timed(forward, [&] { one.fused(one.inputs); });
+      timed(composed, [&] { one.composed(one.inputs); });
+      timed(backward, [&] { one.backward(dy); });
+    }
+    timed(fused_both, [&] { both(one.fused, leaves, dy); });
+    timed(composed_both, [&] { both(one.composed, leaves, dy); });
+  }
+  const auto rate = [](int64_t moved, const Times& times) {
+    return static_cast<double>(moved) / 1e6 / times.middle();
+  };
+  const double copied = rate(bytes(from) + bytes(into), copy);
+  const double there = rate(one.forward_bytes, forward), back = rate(one.backward_bytes, backward);
+  std::printf("| %s | %s | %.1f | %.1f, %.0f %% | %.1f, %.0f %% | %.2f, %.2f, %.1f | %.2f, %.2f, %.1f |\n",
+              one.name, c10::toString(half), copied, there, 100 * there / copied, back, 100 * back / copied,
+              forward.middle(), composed.middle(), composed.middle() / forward.middle(), fused_both.middle(),
+              composed_both.middle(), composed_both.middle() / fused_both.middle());
+  std::fflush(stdout);
+}
+
+void run(const Sizes& sizes, int64_t rounds) {
+  std::printf("N %lld, T %lld, D %lld; %s, %d threads; medians of %lld rounds\n\n",
+              static_cast<long long>(sizes.samples), static_cast<long long>(sizes.tokens),
+              static_cast<long long>(sizes.width), at::get_cpu_capability().c_str(), at::get_num_threads(),
+              static_cast<long long>(rounds));
+  std::printf(
+      "| operator | beside fp32 | copy GB/s | forward GB/s, of the copy's | backward | forward ms: fused, "
+      "composed, "
+      "ratio | forward and backward ms |\n|---|---|---:|---:|---:|---:|---:|\n");
+  for (const at::ScalarType half : {at::kFloat, at::kBFloat16}) {
+    for (const auto& make : {&norm_modulate, &gated_add, &bias_gelu})
+      measure(make(sizes, half), half, rounds);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cxxopts::Options options("operator-bandwidth",
+                           "Fused operators beside a copy and beside LibTorch's operators");
+  options.add_options()("samples", "N", cxxopts::value<int64_t>()->default_value("16"))(
+      "tokens", "T", cxxopts::value<int64_t>()->default_value("256"))(
+      "width", "D", cxxopts::value<int64_t>()->default_value("768"))(
+      "rounds", "of each, in turns", cxxopts::value<int64_t>()->default_value("21"));
+  return bench::main_of("operator-bandwidth", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
+    const auto number = [&](const char* name) { return parsed[name].as<int64_t>(); };
+    run({number("samples"), number("tokens"), number("width")}, number("rounds"));
+  });
+}

@@ -1,0 +1,33 @@
+// Fused operators of transformer blocks: each does in one pass over its tensors what takes three to five of
+// LibTorch's, and keeps less for backward. Schemas, CPU kernels and shape-only kernels are registered under
+// dtk::; what a kernel needs beside its results it is given, as `partial`.
+//
+// T tokens of N samples, D channels. Arithmetic and sums are fp32, of fp64 tensors fp64. Sums over tokens are
+// made in two stages of a fixed order, so that results do not depend on the number of threads. On the CPU,
+// kernels for AVX-512, AVX2 and without either are compiled in; at::get_cpu_capability() says which one runs.
+//
+// All throw c10::Error naming the operator, the argument, what it got and what it takes.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+namespace dtk::ops {
+
+/// y = x̂·(1 + scale) + shift with x̂ = (x - mean)·rstd, rstd = 1/√(variance + eps) over D, no affine weights:
+/// adaLN's modulated norm (Peebles and Xie, "Scalable Diffusion Models with Transformers"). x (N, T, D);
+/// shift and scale (N, D), of one type, also chunks of a wider buffer; y (N, T, D) of `type`. Types: x fp32
+/// with y, shift and scale fp32 or of one half type, but not y fp32 with halves beside it; else all as x.
+/// Keeps for backward x, scale and two numbers a token; LibTorch's operators keep x̂ and 1 + scale besides.
+at::Tensor norm_modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
+                         at::ScalarType type);
+
+/// x + gate·branch, of x's type; x and branch (N, T, D), gate (N, D), also a chunk of a wider buffer.
+/// Types: x fp32 with branch fp32 or half and gate fp32 or as branch, but not a half gate of an fp32 branch;
+/// else all as x. Keeps gate and branch.
+at::Tensor gated_add(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& branch);
+
+/// gelu(x + bias), tanh form: u·σ(2·√(2/π)·(u + 0.044715·u³)) with u = x + bias. x (..., D), bias (D) of fp32
+/// or of x's type. Keeps x and bias.
+at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias);
+
+}  // namespace dtk::ops

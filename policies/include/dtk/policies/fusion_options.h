@@ -1,0 +1,24 @@
+// Options of the fusion policy, free of LibTorch.
+#pragma once
+#include <dtk/policies/enabled.h>
+
+namespace dtk::policies {
+
+struct FusionOptions {
+  // Default: modules call fused operators where they have both forms. true: a model that has none, or a
+  // device without their kernels, is refused. false: LibTorch's operators one after the other.
+  Enabled enabled = Enabled::by_default;
+  // On CUDA too. Its kernels have not run on a GPU, so that modules call LibTorch's operators there unless
+  // this is set.
+  bool cuda = false;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [enabled, cuda] = self;
+    visit("enabled", enabled, "\"default\" | true | false");
+    visit("cuda", cuda, "");
+  }
+  friend bool operator==(const FusionOptions&, const FusionOptions&) = default;
+};
+
+}  // namespace dtk::policies

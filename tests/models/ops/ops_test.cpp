@@ -1,0 +1,344 @@
+// The fused operators against LibTorch's composed forms in double precision: values, gradients, types,
+// layouts, every instruction set of this machine, and what they refuse.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/models/ops.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "ops/cpu_kernels.h"
+#include "support/catch.h"
+#include "support/same_bits.h"
+
+using at::Tensor;
+using Catch::Matchers::Contains;
+using dtk::ops::CpuKernels;
+using dtk::ops::Shape;
+using dtk::ops::Types;
+using Tensors = std::vector<Tensor>;
+
+namespace {
+
+constexpr double kEps = 1e-6;
+
+Tensor normal(at::IntArrayRef sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble);
+}
+
+// The composed forms; they compute in the type that they get.
+Tensor composed_norm_modulate(const Tensors& in) {
+  const Tensor &x = in[0], &shift = in[1], &scale = in[2];
+  return at::layer_norm(x, {x.size(-1)}, {}, {}, kEps) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1);
+}
+Tensor composed_gated_add(const Tensors& in) {
+  return in[0] + in[1].unsqueeze(1) * in[2];
+}
+Tensor composed_bias_gelu(const Tensors& in) {
+  return at::gelu(in[0] + in[1], "tanh");
+}
+
+struct Operator {
+  const char* name;
+  std::function<Tensor(const Tensors&)> fused, composed;
+  std::function<Tensors(int64_t n, int64_t t, int64_t d)> inputs;  // fp64
+};
+
+const std::vector<Operator>& operators() {
+  static const std::vector<Operator> all{
+      {"norm_modulate",
+       [](const Tensors& in) {
+         return dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, in[0].scalar_type());
+       },
+       composed_norm_modulate,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 1) * 2 + 0.5, normal({n, d}, 2), normal({n, d}, 3)};
+       }},
+      {"gated_add", [](const Tensors& in) { return dtk::ops::gated_add(in[0], in[1], in[2]); },
+       composed_gated_add,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 4), normal({n, d}, 5), normal({n, t, d}, 6)};
+       }},
+      {"bias_gelu", [](const Tensors& in) { return dtk::ops::bias_gelu(in[0], in[1]); }, composed_bias_gelu,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 7) * 2, normal({d}, 8)};
+       }}};
+  return all;
+}
+
+// Result and gradients of inputs, for a gradient of the result that differs everywhere.
+Tensors with_gradients(const std::function<Tensor(const Tensors&)>& fn, const Tensors& inputs) {
+  Tensors leaves;
+  for (const Tensor& input : inputs) leaves.push_back(input.detach().requires_grad_(true));
+  const Tensor y = fn(leaves);
+  Tensors all{y.detach()};
+  if (y.numel() == 0) return all;
+  const Tensor dy = normal(y.sizes(), 9).to(y.scalar_type());
+  for (const Tensor& gradient : torch::autograd::grad({y}, leaves, {dy})) all.push_back(gradient);
+  return all;
+}
+
+Tensors converted(const Tensors& tensors, at::ScalarType type) {
+  Tensors all;
+  for (const Tensor& tensor : tensors) all.push_back(tensor.to(type));
+  return all;
+}
+
+// The largest distance from `wanted`, in its largest magnitude.
+double distance(const Tensor& got, const Tensor& wanted) {
+  REQUIRE(got.sizes() == wanted.sizes());
+  if (got.numel() == 0) return 0;
+  const double magnitude = wanted.abs().max().item<double>();
+  return (got.to(at::kDouble) - wanted).abs().max().item<double>() / std::max(magnitude, 1e-300);
+}
+
+const std::vector<std::array<int64_t, 3>> kShapes{{1, 1, 1},     {3, 5, 4},    {2, 65, 33},
+                                                  {1, 130, 257}, {3, 64, 384}, {2, 256, 72},
+                                                  {2, 3, 16},    {1, 7, 1153}, {2, 129, 31}};
+
+}  // namespace
+
+TEST_CASE("in fp64, results and gradients are those of the composed form") {
+  for (const Operator& op : operators()) {
+    for (const auto& [n, t, d] : kShapes) {
+      if (d == 1) continue;  // a norm of one channel is 0 whatever x is: its gradient is rounding alone
+      CAPTURE(op.name, n, t, d);
+      const Tensors inputs = op.inputs(n, t, d);
+      const Tensors fused = with_gradients(op.fused, inputs), composed = with_gradients(op.composed, inputs);
+      for (size_t i = 0; i < fused.size(); ++i) {
+        CAPTURE(i);
+        CHECK(distance(fused[i], composed[i]) < 1e-12);
+      }
+    }
+  }
+}
+
+// Central differences of a sum with fixed weights, by each number of each input.
+TEST_CASE("gradients are the slopes of the results") {
+  for (const Operator& op : operators()) {
+    const Tensors inputs = op.inputs(2, 3, 5);
+    const Tensors analytic = with_gradients(op.fused, inputs);
+    const Tensor weights = normal(analytic[0].sizes(), 9);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (int64_t k = 0; k < inputs[i].numel(); ++k) {
+        const auto value_at = [&](double step) {
+          Tensors moved = converted(inputs, at::kDouble);
+          moved[i] = moved[i].clone();
+          moved[i].view({-1})[k].add_(step);
+          return (op.fused(moved) * weights).sum().item<double>();
+        };
+        constexpr double kStep = 1e-6;
+        const double slope = (value_at(kStep) - value_at(-kStep)) / (2 * kStep);
+        CAPTURE(op.name, i, k);
+        CHECK(std::abs(analytic[i + 1].view({-1})[k].item<double>() - slope) < 1e-7);
+      }
+    }
+  }
+}
+
+TEST_CASE("in fp32, bf16 and fp16 the fused forms are no further from fp64 than roundings of their results") {
+  struct Bound {
+    at::ScalarType type;
+    double result,
+        gradient;  // of the largest magnitude; half an ulp is at most 2^-24, 2^-8, 2^-11 of a value
+  };
+  // Sums of up to 256 rows of a gradient gather more, and so does what the input's rounding was multiplied
+  // by.
+  for (const Bound& bound : {Bound{at::kFloat, 1e-6, 2e-6}, Bound{at::kBFloat16, 0x1p-8, 0x1p-8},
+                             Bound{at::kHalf, 0x1p-11, 0x1p-11}}) {
+    for (const Operator& op : operators()) {
+      for (const auto& [n, t, d] : kShapes) {
+        if (d == 1) continue;
+        CAPTURE(op.name, n, t, d, bound.type);
+        const Tensors inputs = converted(op.inputs(n, t, d), bound.type);
+        const Tensors fused = with_gradients(op.fused, inputs);
+        Tensors wide = converted(inputs, at::kDouble);
+        const Tensor dy = normal(fused[0].sizes(), 9).to(bound.type).to(at::kDouble);
+        for (Tensor& input : wide) input.requires_grad_(true);
+        const Tensor y = op.composed(wide);
+        const auto gradients = torch::autograd::grad({y}, wide, {dy});
+        CHECK(fused[0].scalar_type() == bound.type);
+        CHECK(distance(fused[0], y.detach()) < bound.result);
+        for (size_t i = 0; i < gradients.size(); ++i) {
+          CAPTURE(i);
+          CHECK(fused[i + 1].scalar_type() == bound.type);
+          CHECK(distance(fused[i + 1], gradients[i]) < bound.gradient);
+        }
+      }
+    }
+  }
+}
+
+// As autocast has them: x fp32, what comes from products half; rows of the modulation are chunks.
+TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer") {
+  for (const at::ScalarType half : {at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType row : {half, at::kFloat}) {
+      const int64_t n = 2, t = 70, d = 40;
+      const Tensor x = normal({n, t, d}, 1).to(at::kFloat), branch = normal({n, t, d}, 2).to(half);
+      const Tensor wide = normal({n, 6 * d}, 3).to(row);
+      const auto m = wide.chunk(6, 1);
+      REQUIRE(m[1].stride(0) == 6 * d);
+      const double bound = half == at::kHalf ? 0x1p-11 : 0x1p-8;
+      const auto as_double = [](const Tensor& tensor) { return tensor.to(at::kDouble); };
+
+      Tensors in{x, m[0], m[1]};
+      Tensor y = dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, half);
+      CHECK(y.scalar_type() == half);
+      CHECK(distance(y, composed_norm_modulate({as_double(x), as_double(m[0]), as_double(m[1])})) < bound);
+      y = dtk::ops::gated_add(x, m[2], branch);
+      CHECK(y.scalar_type() == at::kFloat);
+      CHECK(distance(y, composed_gated_add({as_double(x), as_double(m[2]), as_double(branch)})) < 1e-6);
+      const Tensor bias = normal({d}, 4).to(row);
+      y = dtk::ops::bias_gelu(branch, bias);
+      CHECK(y.scalar_type() == half);
+      CHECK(distance(y, composed_bias_gelu({as_double(branch), as_double(bias)})) < bound);
+
+      const Tensor leaf = wide.detach().requires_grad_(true);
+      const auto through = [&](bool dense) {
+        auto rows = leaf.chunk(6, 1);
+        if (dense) {
+          for (Tensor& one : rows) one = one.contiguous();
+        }
+        const Tensor h = dtk::ops::norm_modulate(x, rows[0], rows[1], kEps, half);
+        const Tensor sum = dtk::ops::gated_add(x, rows[2], h).sum();
+        return torch::autograd::grad({sum}, {leaf})[0];
+      };
+      CHECK(dtk::test::same_bits(through(false), through(true)));
+    }
+  }
+}
+
+TEST_CASE("other layouts are made dense, and give the same bits") {
+  const Tensor x = normal({3, 48, 20}, 1).to(at::kFloat), rows = normal({3, 20}, 2).to(at::kFloat);
+  const Tensor apart = x.transpose(1, 2).contiguous().transpose(1, 2);
+  const Tensor by_columns = rows.t().contiguous().t();
+  REQUIRE_FALSE(apart.is_contiguous());
+  REQUIRE(by_columns.stride(1) != 1);
+  using dtk::ops::norm_modulate;
+  CHECK(dtk::test::same_bits(norm_modulate(apart, by_columns, by_columns, kEps, at::kFloat),
+                             norm_modulate(x, rows, rows, kEps, at::kFloat)));
+  CHECK(dtk::test::same_bits(dtk::ops::gated_add(apart, by_columns, apart), dtk::ops::gated_add(x, rows, x)));
+  CHECK(dtk::test::same_bits(dtk::ops::bias_gelu(apart, rows[0]), dtk::ops::bias_gelu(x, rows[0])));
+  // A gradient whose layout is another.
+  const Tensor leaf = x.detach().requires_grad_(true);
+  const auto gradient = [&](const Tensor& dy) {
+    return torch::autograd::grad({norm_modulate(leaf, rows, rows, kEps, at::kFloat)}, {leaf}, {dy})[0];
+  };
+  CHECK(dtk::test::same_bits(gradient(apart), gradient(x)));
+}
+
+TEST_CASE("a batch without samples or tokens has a result and gradients without numbers") {
+  for (const Operator& op : operators()) {
+    for (const auto& [n, t] : {std::pair<int64_t, int64_t>{0, 4}, {2, 0}}) {
+      CAPTURE(op.name, n, t);
+      Tensors leaves = converted(op.inputs(n, t, 8), at::kFloat);
+      for (Tensor& leaf : leaves) leaf.requires_grad_(true);
+      const Tensor y = op.fused(leaves);
+      CHECK(y.numel() == 0);
+      for (const Tensor& gradient : torch::autograd::grad({y.sum()}, leaves))
+        CHECK(gradient.abs().sum().item<double>() == 0);
+    }
+  }
+}
+
+TEST_CASE("bits do not depend on the number of threads") {
+  const int before = at::get_num_threads();
+  for (const Operator& op : operators()) {
+    const Tensors inputs = converted(op.inputs(5, 200, 96), at::kFloat);
+    at::set_num_threads(1);
+    const Tensors one = with_gradients(op.fused, inputs);
+    at::set_num_threads(3);
+    const Tensors three = with_gradients(op.fused, inputs);
+    at::set_num_threads(before);
+    for (size_t i = 0; i < one.size(); ++i) CHECK(dtk::test::same_bits(one[i], three[i]));
+  }
+}
+
+TEST_CASE("kernels of every instruction set that this machine has agree") {
+  const auto names = dtk::ops::cpu_capabilities();
+  CHECK(std::find(names.begin(), names.end(), "DEFAULT") != names.end());
+  const Shape shape{2, 67, 53};
+  for (const at::ScalarType half : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const Types types{at::kFloat, half, half};
+    const Tensor x = normal({2, 67, 53}, 1).to(at::kFloat), h = normal({2, 67, 53}, 2).to(half);
+    const Tensor rows = normal({2, 53}, 3).to(half);
+    const auto all_of = [&](const CpuKernels& k) {
+      const auto empty = [&](const Tensor& like) { return at::full_like(like, NAN); };
+      Tensor y = empty(h), mean = at::full({2, 67}, NAN), rstd = at::full({2, 67}, NAN), dx = empty(x),
+             dshift = empty(rows), dscale = empty(rows), partial = at::full({2, 2, 2, 53}, NAN);
+      k.norm_modulate(shape, types, x.data_ptr(), {rows.data_ptr(), 53}, {rows.data_ptr(), 53}, kEps,
+                      y.data_ptr(), mean.data_ptr(), rstd.data_ptr());
+      k.norm_modulate_backward(shape, types, h.data_ptr(), x.data_ptr(), mean.data_ptr(), rstd.data_ptr(),
+                               {rows.data_ptr(), 53}, partial.data_ptr(), dx.data_ptr(), dshift.data_ptr(),
+                               dscale.data_ptr());
+      Tensor sum = empty(x), dgate = empty(rows), dbranch = empty(h);
+      k.gated_add(shape, types, x.data_ptr(), {rows.data_ptr(), 53}, h.data_ptr(), sum.data_ptr());
+      k.gated_add_backward(shape, types, x.data_ptr(), {rows.data_ptr(), 53}, h.data_ptr(),
+                           partial.data_ptr(), dgate.data_ptr(), dbranch.data_ptr());
+      const Shape flat{1, 134, 53};
+      const Types same{half, half, half};
+      Tensor g = empty(h), dh = empty(h), dbias = empty(rows[0]);
+      k.bias_gelu(flat, same, h.data_ptr(), rows.data_ptr(), g.data_ptr());
+      k.bias_gelu_backward(flat, same, h.data_ptr(), h.data_ptr(), rows.data_ptr(), partial.data_ptr(),
+                           dh.data_ptr(), dbias.data_ptr());
+      return Tensors{y, mean, rstd, dx, dshift, dscale, sum, dgate, dbranch, g, dh, dbias};
+    };
+    const Tensors plain = all_of(dtk::ops::cpu_kernels("DEFAULT"));
+    for (const std::string& name : names) {
+      const Tensors other = all_of(dtk::ops::cpu_kernels(name));
+      for (size_t i = 0; i < plain.size(); ++i) {
+        CAPTURE(name, i, half);
+        // A rounding to the half type may fall to either side.
+        const double bound = plain[i].scalar_type() == at::kFloat      ? 2e-6
+                             : plain[i].scalar_type() == at::kBFloat16 ? 0x1p-8
+                                                                       : 0x1p-11;
+        CHECK(distance(other[i], plain[i].to(at::kDouble)) <= bound);
+      }
+    }
+  }
+}
+
+TEST_CASE("gelu is right far from 0, where the tanh form cancels") {
+  const Tensor x = at::tensor({-30.0, -12.0, -6.0, -5.0, -1e-6, 0.0, 1e-6, 5.0, 30.0, 1e4}, at::kFloat);
+  const Tensor zero = at::zeros({10}), got = dtk::ops::bias_gelu(x, zero).to(at::kDouble);
+  for (int64_t i = 0; i < 10; ++i) {
+    const long double u = x[i].item<float>();
+    const long double z = 1.5957691216057308L * (u + 0.044715L * u * u * u);
+    const auto wanted = static_cast<double>(u / (1 + std::exp(-z)));
+    CAPTURE(wanted);
+    // z is some hundreds in fp32 far left of 0, and its rounding is in the exponent; beyond e^-87 is 0 in all
+    // but name.
+    CHECK(std::abs(got[i].item<double>() - wanted) <= std::max(std::abs(wanted) * 1e-5, 1e-35));
+  }
+  const Tensor nan = at::full({1}, std::numeric_limits<float>::quiet_NaN());
+  CHECK(std::isnan(dtk::ops::bias_gelu(nan, at::zeros({1})).item<float>()));
+}
+
+TEST_CASE("what is refused names operator, argument, what it is and what is allowed") {
+  const Tensor x = at::zeros({2, 3, 4}), row = at::zeros({2, 4});
+  using dtk::ops::bias_gelu, dtk::ops::gated_add, dtk::ops::norm_modulate;
+  CHECK_THROWS_WITH(norm_modulate(x[0], row, row, kEps, at::kFloat),
+                    Contains("dtk::norm_modulate: x is [3, 4]; allowed: (N, T, D) with D > 0"));
+  CHECK_THROWS_WITH(norm_modulate(x, at::zeros({2, 5}), row, kEps, at::kFloat),
+                    Contains("dtk::norm_modulate: shift is [2, 5] on cpu; allowed beside x [2, 3, 4] on "
+                             "cpu: [2, 4] there"));
+  CHECK_THROWS_WITH(norm_modulate(x, row, row.to(at::kHalf), kEps, at::kFloat),
+                    Contains("shift is Float, scale Half; allowed: one type"));
+  CHECK_THROWS_WITH(norm_modulate(x, row.to(at::kHalf), row.to(at::kHalf), kEps, at::kBFloat16),
+                    Contains("dtk::norm_modulate: x Float, shift and scale Half, result BFloat16 is no "
+                             "combination of types that it takes"));
+  CHECK_THROWS_WITH(norm_modulate(x.to(at::kHalf), row, row, kEps, at::kHalf), Contains("no combination"));
+  CHECK_THROWS_WITH(gated_add(x, row, at::zeros({2, 3, 5})),
+                    Contains("dtk::gated_add: branch is [2, 3, 5] on cpu"));
+  CHECK_THROWS_WITH(gated_add(x, row.to(at::kHalf), x), Contains("gate Half, branch Float"));
+  CHECK_THROWS_WITH(gated_add(x, row, x.to(at::kDouble)), Contains("branch Double"));
+  CHECK_THROWS_WITH(gated_add(x, row, x.to(at::kMeta)), Contains("branch is [2, 3, 4] on meta"));
+  CHECK_THROWS_WITH(bias_gelu(x, at::zeros({5})), Contains("dtk::bias_gelu: bias is [5] on cpu"));
+  CHECK_THROWS_WITH(bias_gelu(x, at::zeros({4}, at::kHalf)), Contains("bias Half"));
+  CHECK_THROWS_WITH(bias_gelu(at::zeros({}), at::zeros({1})), Contains("allowed: (..., D) with D > 0"));
+}

@@ -1,6 +1,7 @@
 #include "diffusion_planner/blocks.h"
 
 #include <ATen/ATen.h>
+#include <dtk/models/fusable.h>
 
 #include <utility>
 
@@ -62,13 +63,13 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 }
 
 at::Tensor run_mlp(const Mlp& mlp, at::Tensor x, Pass pass) {
-  if (mlp.first.empty()) {
-    x = mlp.fc1(x);
+  if (mlp.first.empty() && mlp.gelu == Gelu::tanh) {
+    x = mlp_activation(*pass.seam, mlp.fc1, std::move(x));
   } else {
     const auto fc1 = [layer = &mlp.fc1](Tensors&& in) { return pack((*layer)(in[0])); };
-    x = pass.run(mlp.first, fc1, pack(std::move(x)));
+    x = mlp.first.empty() ? mlp.fc1(x) : pass.run(mlp.first, fc1, pack(std::move(x)));
+    x = at::gelu(x, mlp.gelu == Gelu::tanh ? "tanh" : "none");
   }
-  x = at::gelu(x, mlp.gelu == Gelu::tanh ? "tanh" : "none");
   x = pass.dropout(std::move(x), mlp.dropout);
   x = mlp.fc2(x);
   x = pass.seam->keep("fc2_out", std::move(x));

@@ -140,6 +140,11 @@ ExitCode train(int argc, const char* const* argv) {
   }
 
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
+  if (device.is_cuda() && loaded.config.policies.fusion.cuda) {
+    const std::string problem = open_cuda_kernels();
+    if (!problem.empty())
+      std::printf("fused operators: LibTorch's own run; %s\n", printable(problem).c_str());
+  }
   if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
   SteadyClock clock;
   TrainObserver observer(arguments.verbose);

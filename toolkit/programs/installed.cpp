@@ -1,5 +1,7 @@
 #include "toolkit/programs/installed.h"
 
+#include <dtk/models/ops.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +21,10 @@ namespace fs = std::filesystem;
 fs::path this_program() {
   std::error_code ignored;
   return fs::read_symlink("/proc/self/exe", ignored);
+}
+
+fs::path cuda_kernels() {
+  return this_program().parent_path() / "libdtk_cuda_kernels.so";
 }
 
 /// By the file that the system has loaded, not by where one is looked for.
@@ -50,9 +56,20 @@ std::string config_file(const std::string& given) {
                                   : "did you mean " + listed(near, " or ") + "?"));
 }
 
+std::string open_cuda_kernels() {
+  return ops::open_cuda_kernels(cuda_kernels());
+}
+
 std::string doctor() {
+  std::error_code ignored;
+  const std::string library = cuda_kernels();
   return launch::doctor_text(DTK_VERSION, loaded_torch(), DTK_TORCH_MINOR, launch::this_machine(),
-                             launch::configurations_of(this_program()));
+                             launch::configurations_of(this_program())) +
+         "CUDA kernels    " +
+         (fs::exists(library, ignored)
+              ? library + ", not run on a GPU: policies.fusion.cuda = true takes them"
+              : "none beside the program: policies.fusion.cuda has no effect on a GPU") +
+         "\n";
 }
 
 }  // namespace dtk

@@ -11,6 +11,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <string>
+
 namespace dtk::ops {
 
 /// y = x̂·(1 + scale) + shift with x̂ = (x - mean)·rstd, rstd = 1/√(variance + eps) over D, no affine weights:
@@ -29,5 +31,11 @@ at::Tensor gated_add(const at::Tensor& x, const at::Tensor& gate, const at::Tens
 /// gelu(x + bias), tanh form: u·σ(2·√(2/π)·(u + 0.044715·u³)) with u = x + bias. x (..., D), bias (D) of fp32
 /// or of x's type. Keeps x and bias.
 at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias);
+
+/// Registers the operators' kernels for CUDA from libdtk_cuda_kernels.so at `path`, for the life of the process;
+/// after libtorch_cuda was loaded, and before other threads call the operators. "" where that is done, now or
+/// before; else why not: the library does not load, was built with another LibTorch, or has no code for the GPU.
+/// The kernels have not run on a GPU.
+std::string open_cuda_kernels(const std::string& path);
 
 }  // namespace dtk::ops

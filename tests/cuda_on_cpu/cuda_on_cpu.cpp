@@ -436,16 +436,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const std::function<void()>
       if (std::uncaught_exceptions() > before) machine.threads.clear();
     }
   } const forget;
-  std::vector<std::int64_t> order;
-  const std::int64_t count = std::int64_t{grid.x} * grid.y * grid.z, only = machine.schedule.only_block;
-  if (only < 0) {
-    order.resize(static_cast<std::size_t>(count));
-    arrange(order, machine.schedule.blocks);
-  } else if (only < count) {
-    order.push_back(only);
-  }
+  const std::int64_t count = std::int64_t{grid.x} * grid.y * grid.z, last = machine.schedule.last_blocks;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(last > 0 ? std::min(last, count) : count));
+  arrange(order, machine.schedule.blocks);
   for (const std::int64_t at : order) {
-    const auto index = static_cast<unsigned>(at);
+    const auto index = static_cast<unsigned>(at + count - static_cast<std::int64_t>(order.size()));
     blockIdx = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
     run_block();
   }

@@ -51,7 +51,7 @@ enum class Order { ascending, descending, shuffled };
 struct Schedule {
   Order threads = Order::ascending, blocks = Order::ascending;
   unsigned seed = 1;             // of shuffled
-  std::int64_t only_block = -1;  // where not negative, all others are left out, of each launch
+  std::int64_t last_blocks = 0;  // where positive, a launch runs so many of its blocks, the last ones
 };
 void set_schedule(const Schedule& schedule);
 

@@ -116,7 +116,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t* config, void (*kernel)(Expec
 
 }  // namespace cuda_on_cpu
 
-// A macro, for cuda_runtime.h has a template of that name.
+// A macro, for the CUDA runtime has a template of that name.
 #define cudaLaunchKernelEx cuda_on_cpu::launch_kernel
 
 // Nobody passes `site`: it is where the call stands.

@@ -66,6 +66,7 @@ MODELS = rows(
     [
         ("seam", "what all models share: seam, layers", ""),
         ("quantized", "frozen weights in 4 or 8 bits", "seam"),
+        ("ops/cuda", "CUDA kernels of fused operators: a library that is loaded at run time", ""),
         ("dit", "the diffusion transformer DiT", "seam"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam"),
         ("llava", "the vision-language model LLaVA", "seam quantized"),

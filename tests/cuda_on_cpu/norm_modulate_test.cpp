@@ -234,7 +234,7 @@ TEST_CASE("norm_modulate: more than 2^31 elements") {
   }
 }
 
-TEST_CASE("norm_modulate: conditions beyond 2^31 elements") {
+TEST_CASE("norm_modulate: more than 2^31 elements of conditions and of partial sums") {
   constexpr Type kHalf = Type::fp16;
   for (const std::int64_t D : {1152, 1540}) {
     CAPTURE(D);
@@ -243,13 +243,14 @@ TEST_CASE("norm_modulate: conditions beyond 2^31 elements") {
     REQUIRE(few.forward() == cudaSuccess);
     REQUIRE(few.backward() == cudaSuccess);
     Case its = few.its;
-    its.shape.N = (std::int64_t{1} << 31) / (6 * D) + 2;
+    its.shape.N = (std::int64_t{1} << 31) / (2 * D) + 2;
     Tables many(its, few);
     run_last_blocks(1);
     REQUIRE(many.forward() == cudaSuccess);
     REQUIRE(many.backward() == cudaSuccess);
     CHECK(same_end(many.y, few.y, few.y.size()));
     CHECK(same_end(many.dx, few.dx, few.dx.size()));
+    CHECK(same_end(many.partial, few.partial, few.partial.size()));
   }
 }
 

@@ -69,12 +69,13 @@ BUGS = {
         ("chunks write the same partial sums", G, "store(partial + column.part * D", "store(partial + column.sample * D"),
         ("forward takes a group of four too many", C, "end = sample * T + min(T, t + kRows);", "end = sample * T + t + kRows;"),
         ("a chunk of the wrong sample", C, "sample = part / parts;", "sample = part % parts;"),
-        ("alignment is not looked at", C, "bool good = D % 4 == 0;", "bool good = true;"),
+        ("alignment is not looked at", C, " && reinterpret_cast<uintptr_t>(table.data) % bytes == 0", ""),
+        ("32-bit offsets of partial sums", G, "store(partial + column.part * D", "store(partial + static_cast<int>(column.part) * D"),
         ("a stride is not looked at", C, "table.stride % 4 == 0 && ", ""),
         ("the second stage is missing", G, "return column_sums({shape.N, chunks(shape.T), shape.D, shape.condition}, partial, dgate, nullptr, stream);", "return cudaSuccess;"),
         ("a chunk too few in the second stage", G, "column_sums({shape.N, chunks(shape.T)", "column_sums({shape.N, shape.T / kChunkRows"),
         ("atomics", G, "store(partial + column.part * D + column.first, sum);", "for (int i = 0; i < kWidth; ++i) { partial[column.part * D + column.first + i] = sum[i]; atomicAdd(partial, 1e-9F); }"),
-        ("launches for no rows", G, "if (is_empty(shape)) return cudaSuccess;\n  const bool fours = by_fours(shape.D, {{x,", "const bool fours = by_fours(shape.D, {{x,"),
+        ("launches for no rows", G, "return shape.N == 0 || shape.T == 0 || shape.D == 0;", "return shape.N == 0 || shape.D == 0;"),
     ],
     "bias_gelu": [
         ("32-bit offsets", B, "load(x + row * D + column.first, value);", "load(x + static_cast<int>(row) * D + column.first, value);"),
@@ -93,7 +94,6 @@ BUGS = {
         ("the barrier after a return", S, "  __syncthreads();\n  if (warp != 0 || d >= D) return;", "  if (warp != 0 || d >= D) return;\n  __syncthreads();"),
         ("a warp's sum is left out", S, "for (int i = 0; i < kWarps; ++i)", "for (int i = 1; i < kWarps; ++i)"),
         ("the second stage reads past a row", S, "  if (d < D) {", "  if (d <= D) {"),
-        ("32-bit offsets of partial sums", B, "store(partial + column.part * D + column.first, sum);", "store(partial + static_cast<int16_t>(column.part) * D + column.first, sum);"),
     ],
 }  # fmt: skip
 
@@ -128,7 +128,7 @@ class Builder:
 FAILURES = [
     (r"out of bounds: \w+", r"unwritten memory: \w+", r"misaligned: \w+", r"data race", r"deadlock"),
     (r"the mask lacks the caller", r"which the mask lacks", r"gone is (?:lane|thread)", r"two barriers"),
-    (r"runtime error: (?:load|store|signed integer overflow|reference|member)[\w ]*",),
+    (r"runtime error: (?:signed integer overflow|[a-z ]+ misaligned address)",),
 ]
 
 
@@ -140,14 +140,14 @@ def found_by(program: Path) -> str | None:
         return "does not end"
     if done.returncode == 0:
         return None
-    text = (done.stdout + done.stderr).decode(errors="replace")
+    text = " ".join((done.stdout + done.stderr).decode(errors="replace").split())  # Catch2 breaks lines
     for patterns in FAILURES:
         for pattern in patterns:
             if found := re.search(pattern, text):
                 return found[0].removeprefix("runtime error: ").strip()
     if done.returncode < 0:
         return f"signal {-done.returncode}"
-    if values := re.search(r'take\( ?"(\w+)"', text) or re.search(r"CHECK\( (?!summary)([^\n]*) \)", text):
+    if values := re.search(r'take\( ?"(\w+)"', text) or re.search(r"(?:CHECK|REQUIRE)\( (?!summary)(.*?) \) with", text):
         what = values[1]
         return "depends on the schedule" if "bits()" in what else f"wrong values: {what}"
     return f"exit code {done.returncode}"

@@ -84,8 +84,7 @@ cudaError_t with_type(Type type, Launch launch) {
 int bias_gelu_forward(const BiasGelu& shape, const void* x, const void* bias, void* y, Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours =
-      by_fours(shape.D, {{x, shape.x, shape.D}, {y, shape.x, shape.D}, {bias, shape.bias, shape.D}});
+  const bool fours = by_fours({{x, shape.x, shape.D}, {y, shape.x, shape.D}, {bias, shape.bias, shape.D}});
   return with_type(shape.x, [&](auto value) {
     using X = decltype(value);
     return with_width(fours, [&](auto width) {
@@ -101,11 +100,11 @@ int bias_gelu_backward(const BiasGelu& shape, const void* dy, const void* x, con
                        void* dx, void* dbias, Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours = by_fours(shape.D, {{dy, shape.x, shape.D},
-                                        {x, shape.x, shape.D},
-                                        {bias, shape.bias, shape.D},
-                                        {partial, Type::fp32, shape.D},
-                                        {dx, shape.x, shape.D}});
+  const bool fours = by_fours({{dy, shape.x, shape.D},
+                               {x, shape.x, shape.D},
+                               {bias, shape.bias, shape.D},
+                               {partial, Type::fp32, shape.D},
+                               {dx, shape.x, shape.D}});
   const cudaError_t error = with_type(shape.x, [&](auto value) {
     using X = decltype(value);
     return with_width(fours, [&](auto width) {

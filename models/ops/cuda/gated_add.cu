@@ -69,10 +69,10 @@ int gated_add_forward(const GatedAdd& shape, const void* x, Rows gate, const voi
                       Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours = by_fours(shape.D, {{x, shape.x, shape.D},
-                                        {branch, shape.branch, shape.D},
-                                        {y, shape.x, shape.D},
-                                        {gate.data, shape.condition, gate.stride}});
+  const bool fours = by_fours({{x, shape.x, shape.D},
+                               {branch, shape.branch, shape.D},
+                               {y, shape.x, shape.D},
+                               {gate.data, shape.condition, gate.stride}});
   return with_types(shape.x, shape.branch, [&](auto main, auto other) {
     using X = decltype(main);
     using B = decltype(other);
@@ -90,11 +90,11 @@ int gated_add_backward(const GatedAdd& shape, const void* dy, Rows gate, const v
                        void* dgate, void* dbranch, Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours = by_fours(shape.D, {{dy, shape.x, shape.D},
-                                        {branch, shape.branch, shape.D},
-                                        {dbranch, shape.branch, shape.D},
-                                        {partial, Type::fp32, shape.D},
-                                        {gate.data, shape.condition, gate.stride}});
+  const bool fours = by_fours({{dy, shape.x, shape.D},
+                               {branch, shape.branch, shape.D},
+                               {dbranch, shape.branch, shape.D},
+                               {partial, Type::fp32, shape.D},
+                               {gate.data, shape.condition, gate.stride}});
   const cudaError_t error = with_types(shape.x, shape.branch, [&](auto main, auto other) {
     using X = decltype(main);
     using B = decltype(other);

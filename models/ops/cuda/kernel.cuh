@@ -115,9 +115,9 @@ struct Table {
   int64_t stride;
 };
 
-// Whether groups of four never straddle an alignment.
-inline bool by_fours(int64_t D, std::initializer_list<Table> tables) {
-  bool good = D % 4 == 0;
+// Whether rows may be taken four columns at a time: all of them begin where four may be read at once.
+inline bool by_fours(std::initializer_list<Table> tables) {
+  bool good = true;
   for (const Table& table : tables) {
     const uintptr_t bytes = table.type == Type::fp32 ? 16 : 8;
     good = good && table.stride % 4 == 0 && reinterpret_cast<uintptr_t>(table.data) % bytes == 0;

@@ -7,6 +7,8 @@ extern __shared__ float4 dynamic_shared[];
 namespace dtk::models::cuda {
 namespace {
 
+// The second figure in __launch_bounds__ is the blocks a multiprocessor must hold; without it ptxas wants
+// more of them and spills.
 constexpr int kForwardWarps = 4, kBackwardWarps = 8;  // of a block
 constexpr int kForwardRows = 16;                      // that a block takes
 
@@ -300,10 +302,10 @@ int norm_modulate_forward(const NormModulate& shape, const void* x, Rows shift, 
                           void* y, float* mean, float* rstd, Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours = by_fours(shape.D, {{x, shape.x, shape.D},
-                                        {y, shape.y, shape.D},
-                                        {shift.data, shape.condition, shift.stride},
-                                        {scale.data, shape.condition, scale.stride}});
+  const bool fours = by_fours({{x, shape.x, shape.D},
+                               {y, shape.y, shape.D},
+                               {shift.data, shape.condition, shift.stride},
+                               {scale.data, shape.condition, scale.stride}});
   const int64_t blocks = shape.N * ((shape.T + kForwardRows - 1) / kForwardRows);
   return with_types(shape.x, shape.y, [&](auto main, auto other) {
     using X = decltype(main);
@@ -323,11 +325,11 @@ int norm_modulate_backward(const NormModulate& shape, const void* dy, const void
                            void* dscale, Stream stream) {
   if (!is_supported(shape)) return cudaErrorInvalidValue;
   if (is_empty(shape)) return cudaSuccess;
-  const bool fours = by_fours(shape.D, {{dy, shape.y, shape.D},
-                                        {x, shape.x, shape.D},
-                                        {scale.data, shape.condition, scale.stride},
-                                        {partial, Type::fp32, shape.D},
-                                        {dx, shape.x, shape.D}});
+  const bool fours = by_fours({{dy, shape.y, shape.D},
+                               {x, shape.x, shape.D},
+                               {scale.data, shape.condition, scale.stride},
+                               {partial, Type::fp32, shape.D},
+                               {dx, shape.x, shape.D}});
   const int64_t blocks = shape.N * chunks(shape.T);
   const cudaError_t error = with_types(shape.x, shape.y, [&](auto main, auto other) {
     using X = decltype(main);

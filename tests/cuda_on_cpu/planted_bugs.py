@@ -198,7 +198,7 @@ def main() -> int:
     summary = f"{total - missed} of {total} bugs were found."
     print(summary)
     if options.write:
-        page = ["# Planted bugs", "", "Written by `ctest -R planted_bugs_test` with `--write`; see [the script](planted_bugs.py).", ""]
+        page = ["# Planted bugs", "", "What the tests say first of each, by the command of ctest's `planted_bugs_test` with `--write` (`ctest -N -V -R planted_bugs_test`", "in the build folder shows it). Not run on a GPU.", ""]
         (HERE / "planted_bugs.md").write_text("\n".join([*page, *lines, "", summary, ""]), encoding="utf-8")
     return 1 if missed else 0
 

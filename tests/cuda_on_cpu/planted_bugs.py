@@ -67,7 +67,7 @@ BUGS = {
         ("dbranch without the gate", G, "gradient[i] *= factor[i];", ""),
         ("branch added, not multiplied", G, "sum[i] += factor[i] * addend[i];", "sum[i] += factor[i] + addend[i];"),
         ("chunks write the same partial sums", G, "store(partial + column.part * D", "store(partial + column.sample * D"),
-        ("forward takes a group of four too many", C, "end = sample * T + min(T, t + kRows);", "end = sample * T + t + kRows;"),
+        ("rows of the next sample", C, "end = sample * T + min(T, t + kRows);", "end = sample * T + t + kRows;"),
         ("a chunk of the wrong sample", C, "sample = part / parts;", "sample = part % parts;"),
         ("alignment is not looked at", C, " && reinterpret_cast<uintptr_t>(table.data) % bytes == 0", ""),
         ("32-bit offsets of partial sums", G, "store(partial + column.part * D", "store(partial + static_cast<int>(column.part) * D"),

@@ -17,6 +17,9 @@ LIBRARIES = ("policies", "models", "toolkit")
 PLANNER = Path("policies", "planner")
 # The system's own headers, by the one file that wraps them: no library reserves addresses without memory.
 SYSTEM = {Path("policies", "memory", "virtual_memory.cpp"): ("sys/mman.h", "unistd.h")}
+# Of the CUDA toolkit, by kernels.
+KERNELS = {".cu", ".cuh"}
+CUDA = ("cuda_runtime.h", "cuda_bf16.h", "cuda_fp16.h")
 MAY_USE_TOOLKIT = ("toolkit", "tests", "benchmarks", "examples")
 
 
@@ -50,6 +53,8 @@ def wrong(root: Path, path: Path, name: str) -> str | None:
         if library == "toolkit" and name.startswith("fmt/"):
             return "LibTorch's own fmt would be found first; include toolkit/core/format.h"
         if library == "toolkit" or is_standard(name) or name.startswith(LIBTORCH) or name in SYSTEM.get(inside, ()):
+            return None
+        if inside.suffix in KERNELS and name in CUDA:
             return None
         return f"{inside.parts[0]}/ may include the standard library, LibTorch and dtk/{inside.parts[0]}/ only"
     below = {"policies": [], "policies/planner": ["policies"], "models": []}

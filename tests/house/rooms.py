@@ -68,6 +68,7 @@ MODELS = rows(
         ("seam", "what all models share: seam, layers", ""),
         ("ops", "fused operators, one pass over their tensors each", "seam"),
         ("quantized", "frozen weights in 4 or 8 bits", "seam"),
+        ("ops/cuda", "CUDA kernels of fused operators: a library that is loaded at run time", ""),
         ("dit", "the diffusion transformer DiT", "seam ops"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam ops"),
         ("llava", "the vision-language model LLaVA", "seam quantized"),

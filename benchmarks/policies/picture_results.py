@@ -19,7 +19,9 @@ RESULTS = ROOT / "benchmarks/results/policies.json"
 JOB = "benchmarks/policies/picture.toml"
 MODEL, BATCH, BUDGETS_GB = "DiT-S/2", 8, (1, 2)
 OFF = {"precision": "policies.precision.enabled=false", "attention": "policies.attention.enabled=false",
-       "fusion": "policies.fusion.enabled=false", "ema": "policies.ema.device=same", "checkpoint": "policies.checkpoint.enabled=false"}
+       "ema": "policies.ema.device=same", "checkpoint": "policies.checkpoint.enabled=false"}
+NO_FUSION = "policies.fusion.enabled=false"  # in all of it: the picture is of the other four
+FUSION = 2  # its place among the five
 
 
 class Programs:
@@ -60,16 +62,21 @@ def switches(plan: dict) -> tuple[bool, ...]:
     return tuple(policy["active"] for policy in plan["policies"])
 
 
+def without_fusion(on: tuple) -> tuple:
+    return on[:FUSION] + on[FUSION + 1 :]
+
+
 def peaks(programs: Programs, precision: str) -> list[dict]:
-    """A row for each of the thirty-two combinations."""
+    """A row for each of the sixteen combinations."""
     with tempfile.TemporaryDirectory() as folder:
         job = ("--model", MODEL, "--batch", str(BATCH), "--device", "cpu", "--precision", precision)
         arguments = (*job, "--steps", "1")
         programs.commands.append(f"build/release/benchmarks/memory-policies {' '.join(arguments)} --reports FOLDER")
         programs.run("benchmarks/memory-policies", *arguments, "--reports", folder, note=False)
-        measured = {path.stem: peak(json.loads(path.read_text())) for path in Path(folder).glob("*.json")}
+        measured = {"".join(without_fusion(tuple(path.stem))): peak(json.loads(path.read_text()))
+                    for path in Path(folder).glob("*.json") if path.stem[FUSION] == "0"}
     table = programs.plan("--table", settings=(f"data.batch={BATCH}", f"policies.precision.cpu={precision}"))
-    planned = {switches(plan): peak(plan) for plan in table}
+    planned = {without_fusion(switches(plan)): peak(plan) for plan in table if not switches(plan)[FUSION]}
     rows = []
     for on in sorted(planned):
         alike = (on[0] and precision == "bf16", *on[1:])  # a plan's switch is bf16 always
@@ -85,11 +92,12 @@ def calibrate(programs: Programs, precision: str, rows: list[dict]) -> None:
         if row["planned"]["bytes"] == row["measured"]["bytes"]:
             continue
         off = tuple(setting for policy, setting in OFF.items() if not row[policy])
-        settings = (f"data.batch={BATCH}", f"policies.precision.cpu={precision}", *off)
+        settings = (f"data.batch={BATCH}", f"policies.precision.cpu={precision}", NO_FUSION, *off)
         row["calibrated"] = peak(programs.plan("--calibration", "here", settings=settings))
 
 
 def planned_batch(programs: Programs, gigabytes: int, settings: tuple[str, ...]) -> dict:
+    settings = (*settings, NO_FUSION)
     largest = programs.plan("--max-batch", f"{gigabytes}GB", settings=settings)["largest_batch"]
     return {name: largest[name] for name in ("batch", "peak_bytes", "next_batch", "next_peak_bytes")}
 

@@ -24,7 +24,9 @@ namespace {
 std::map<std::string, const CpuKernels*> runnable() {
   std::map<std::string, const CpuKernels*> all{{"DEFAULT", &DEFAULT::kernels}};
 #ifdef DTK_X86_KERNELS
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.emplace("AVX2", &AVX2::kernels);
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (avx2) all.emplace("AVX2", &AVX2::kernels);
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx512) all.emplace("AVX512", &AVX512::kernels);

@@ -6,6 +6,9 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <initializer_list>
+#include <utility>
+
 #include "ops/cpu_kernels.h"
 
 namespace dtk::ops {
@@ -24,6 +27,25 @@ void check_same_shape(const char* op, const char* name, const Tensor& tensor, at
   TORCH_CHECK(tensor.sizes() == sizes && tensor.device() == like.device(), op, ": ", name, " is ",
               tensor.sizes(), " on ", tensor.device(), "; allowed beside x ", like.sizes(), " on ",
               like.device(), ": ", sizes, " there");
+}
+
+// Kernels read rows of (N, D) wherever they begin, and all else without gaps.
+void check_dense(const char* op, std::initializer_list<std::pair<const char*, const Tensor*>> tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    TORCH_CHECK(tensor->is_contiguous(), op, ": ", name, " has gaps, strides ", tensor->strides(),
+                "; allowed: contiguous ones");
+  }
+}
+void check_rows(const char* op, const char* name, const Tensor& rows) {
+  TORCH_CHECK(rows.stride(1) == 1 || rows.size(1) == 1, op, ": ", name, " has strides ", rows.strides(),
+              "; allowed: rows without gaps");
+}
+
+void check_partial(const char* op, const Tensor& partial, at::IntArrayRef sizes, const Tensor& x) {
+  check_same_shape(op, "partial", partial, sizes, x);
+  check_dense(op, {{"partial", &partial}});
+  TORCH_CHECK(partial.scalar_type() == sum_type(x), op, ": partial is ", partial.scalar_type(),
+              "; allowed: ", sum_type(x));
 }
 
 void check_tokens(const char* op, const Tensor& x) {
@@ -46,6 +68,9 @@ void check_norm_modulate(const Tensor& x, const Tensor& shift, const Tensor& sca
               ", scale ", scale.scalar_type(), "; allowed: one type");
   const Types types{x.scalar_type(), scale.scalar_type(), type};
   check_types(kName, takes_norm_modulate(types), types, "shift and scale", "result");
+  check_dense(kName, {{"x", &x}});
+  check_rows(kName, "shift", shift);
+  check_rows(kName, "scale", scale);
 }
 
 void check_gated_add(const Tensor& x, const Tensor& gate, const Tensor& branch) {
@@ -55,6 +80,8 @@ void check_gated_add(const Tensor& x, const Tensor& gate, const Tensor& branch) 
   check_same_shape(kName, "branch", branch, x.sizes(), x);
   const Types types{x.scalar_type(), gate.scalar_type(), branch.scalar_type()};
   check_types(kName, takes_gated_add(types), types, "gate", "branch");
+  check_dense(kName, {{"x", &x}, {"branch", &branch}});
+  check_rows(kName, "gate", gate);
 }
 
 void check_bias_gelu(const Tensor& x, const Tensor& bias) {
@@ -63,6 +90,33 @@ void check_bias_gelu(const Tensor& x, const Tensor& bias) {
   check_same_shape(kName, "bias", bias, {x.size(-1)}, x);
   const Types types{x.scalar_type(), bias.scalar_type(), x.scalar_type()};
   check_types(kName, takes_bias_gelu(types), types, "bias", "result");
+  check_dense(kName, {{"x", &x}, {"bias", &bias}});
+}
+
+// Of backward: what forward took, and what comes with it.
+void check_norm_modulate_backward(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                                  const Tensor& scale, const Tensor& partial) {
+  constexpr const char* kName = "dtk::norm_modulate_backward";
+  check_norm_modulate(x, scale, scale, dy.scalar_type());
+  check_same_shape(kName, "dy", dy, x.sizes(), x);
+  check_same_shape(kName, "mean", mean, {x.size(0), x.size(1)}, x);
+  check_same_shape(kName, "rstd", rstd, {x.size(0), x.size(1)}, x);
+  check_dense(kName, {{"dy", &dy}, {"mean", &mean}, {"rstd", &rstd}});
+  check_partial(kName, partial, {x.size(0), partials_of(x.size(1)), 2, x.size(2)}, x);
+}
+void check_gated_add_backward(const Tensor& dy, const Tensor& gate, const Tensor& branch,
+                              const Tensor& partial) {
+  check_gated_add(dy, gate, branch);
+  check_partial("dtk::gated_add_backward", partial, {dy.size(0), partials_of(dy.size(1)), 1, dy.size(2)}, dy);
+}
+void check_bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& partial) {
+  constexpr const char* kName = "dtk::bias_gelu_backward";
+  check_bias_gelu(x, bias);
+  check_same_shape(kName, "dy", dy, x.sizes(), x);
+  check_dense(kName, {{"dy", &dy}});
+  TORCH_CHECK(dy.scalar_type() == x.scalar_type(), kName, ": dy is ", dy.scalar_type(), ", x ",
+              x.scalar_type(), "; allowed: one type");
+  check_partial(kName, partial, {partials_of(x.numel() / x.size(-1)), x.size(-1)}, x);
 }
 
 // ---- shapes: of results, and so of what is computed nowhere
@@ -74,8 +128,9 @@ Three norm_modulate_shapes(const Tensor& x, const Tensor& shift, const Tensor& s
   return {at::empty(x.sizes(), x.options().dtype(type)), at::empty({x.size(0), x.size(1)}, statistics),
           at::empty({x.size(0), x.size(1)}, statistics)};
 }
-Three norm_modulate_backward_shapes(const Tensor&, const Tensor& x, const Tensor&, const Tensor&,
-                                    const Tensor& scale, const Tensor&) {
+Three norm_modulate_backward_shapes(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                                    const Tensor& scale, const Tensor& partial) {
+  check_norm_modulate_backward(dy, x, mean, rstd, scale, partial);
   return {at::empty(x.sizes(), x.options()), at::empty(scale.sizes(), scale.options()),
           at::empty(scale.sizes(), scale.options())};
 }
@@ -83,14 +138,17 @@ Tensor gated_add_shapes(const Tensor& x, const Tensor& gate, const Tensor& branc
   check_gated_add(x, gate, branch);
   return at::empty(x.sizes(), x.options());
 }
-Two gated_add_backward_shapes(const Tensor&, const Tensor& gate, const Tensor& branch, const Tensor&) {
+Two gated_add_backward_shapes(const Tensor& dy, const Tensor& gate, const Tensor& branch,
+                              const Tensor& partial) {
+  check_gated_add_backward(dy, gate, branch, partial);
   return {at::empty(gate.sizes(), gate.options()), at::empty(branch.sizes(), branch.options())};
 }
 Tensor bias_gelu_shapes(const Tensor& x, const Tensor& bias) {
   check_bias_gelu(x, bias);
   return at::empty(x.sizes(), x.options());
 }
-Two bias_gelu_backward_shapes(const Tensor&, const Tensor& x, const Tensor& bias, const Tensor&) {
+Two bias_gelu_backward_shapes(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& partial) {
+  check_bias_gelu_backward(dy, x, bias, partial);
   return {at::empty(x.sizes(), x.options()), at::empty(bias.sizes(), bias.options())};
 }
 
@@ -203,6 +261,8 @@ Tensor partial_sums(const Tensor& x, at::IntArrayRef sizes) {
 Three norm_modulate_forward(const Tensor& x, const Tensor& shift, const Tensor& scale, double eps,
                             at::ScalarType type) {
   static const auto op = operator_of<decltype(norm_modulate_shapes)>("dtk::norm_modulate");
+  // The CPU's kernels and the shapes check for themselves.
+  if (x.is_cuda() || shift.is_cuda() || scale.is_cuda()) check_norm_modulate(x, shift, scale, type);
   return op.call(x, shift, scale, eps, type);
 }
 
@@ -215,6 +275,7 @@ Three norm_modulate_backward(const Tensor& dy, const Tensor& x, const Tensor& me
 
 Tensor gated_add_forward(const Tensor& x, const Tensor& gate, const Tensor& branch) {
   static const auto op = operator_of<decltype(gated_add_shapes)>("dtk::gated_add");
+  if (x.is_cuda() || gate.is_cuda() || branch.is_cuda()) check_gated_add(x, gate, branch);
   return op.call(x, gate, branch);
 }
 
@@ -225,6 +286,7 @@ Two gated_add_backward(const Tensor& dy, const Tensor& gate, const Tensor& branc
 
 Tensor bias_gelu_forward(const Tensor& x, const Tensor& bias) {
   static const auto op = operator_of<decltype(bias_gelu_shapes)>("dtk::bias_gelu");
+  if (x.is_cuda() || bias.is_cuda()) check_bias_gelu(x, bias);
   return op.call(x, bias);
 }
 

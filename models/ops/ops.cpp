@@ -1,3 +1,5 @@
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <dtk/models/ops.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -14,6 +16,13 @@ at::Tensor with_dense_rows(const at::Tensor& rows) {
   return rows.dim() == 2 && rows.stride(1) == 1 ? rows : rows.contiguous();
 }
 
+// Gradients of gradients would be undefined ones, and LibTorch would say nothing.
+void refuse_second_derivative(const char* op) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), op,
+              " has no second derivative: backward was called with create_graph; call LibTorch's operators "
+              "there (policies.fusion.enabled = false)");
+}
+
 struct NormModulate : torch::autograd::Function<NormModulate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& shift,
                             const at::Tensor& scale, double eps, at::ScalarType type) {
@@ -22,6 +31,7 @@ struct NormModulate : torch::autograd::Function<NormModulate> {
     return y;
   }
   static variable_list backward(AutogradContext* context, const variable_list& of_result) {
+    refuse_second_derivative("dtk::norm_modulate");
     const variable_list saved = context->get_saved_variables();
     auto [dx, dshift, dscale] =
         norm_modulate_backward(of_result[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
@@ -36,6 +46,7 @@ struct GatedAdd : torch::autograd::Function<GatedAdd> {
     return gated_add_forward(x, gate, branch);
   }
   static variable_list backward(AutogradContext* context, const variable_list& of_result) {
+    refuse_second_derivative("dtk::gated_add");
     const variable_list saved = context->get_saved_variables();
     const at::Tensor dy = of_result[0].contiguous();
     auto [dgate, dbranch] = gated_add_backward(dy, saved[0], saved[1]);
@@ -49,6 +60,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     return bias_gelu_forward(x, bias);
   }
   static variable_list backward(AutogradContext* context, const variable_list& of_result) {
+    refuse_second_derivative("dtk::bias_gelu");
     const variable_list saved = context->get_saved_variables();
     auto [dx, dbias] = bias_gelu_backward(of_result[0].contiguous(), saved[0], saved[1]);
     return {dx, dbias};

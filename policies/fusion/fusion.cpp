@@ -86,10 +86,13 @@ PolicyReport FusionPolicy::report() const {
   const std::set<std::string> fused = findings_->with_kernel(true), missing = findings_->with_kernel(false);
   if (findings_->stepped && fused.empty() && missing.empty())
     return {name(), false, "no module of this model has a fused form"};
+  // Asked for, and of no use here.
+  const char* const unused = options_.cuda && !device_.is_cuda() ? "; policies.fusion.cuda is for CUDA" : "";
   PolicyReport report{name(), !fused.empty() || missing.empty(), "fused operators where modules have them"};
   if (!fused.empty()) report.reason = "fused operators: " + list(fused);
   if (fused.empty() && !missing.empty()) report.reason = "LibTorch's operators";
   if (!missing.empty()) report.reason += c10::str("; no kernel on ", device_, " for ", list(missing));
+  report.reason += unused;
   return report;
 }
 

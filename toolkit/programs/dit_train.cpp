@@ -114,6 +114,17 @@ ExitCode write_first(const TrainArguments& arguments, FileSystem& files) {
   return ExitCode::done;
 }
 
+// Without the kernels a run is the one without them, for its plan too.
+void take_cuda_kernels(policies::FusionOptions& fusion) {
+  if (!fusion.cuda || fusion.enabled == policies::Enabled::off) return;
+  const std::string problem = open_cuda_kernels();
+  if (problem.empty()) return;
+  if (fusion.enabled == policies::Enabled::on)
+    throw ConfigError("policies.fusion.enabled = true, but its kernels for CUDA cannot be had: " + problem);
+  std::printf("policies.fusion.cuda has no effect: %s\n", printable(problem).c_str());
+  fusion.cuda = false;
+}
+
 ExitCode train(int argc, const char* const* argv) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
   if (print_text_only(arguments, "dit-train", train_help)) return ExitCode::done;
@@ -140,11 +151,7 @@ ExitCode train(int argc, const char* const* argv) {
   }
 
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
-  if (device.is_cuda() && loaded.config.policies.fusion.cuda) {
-    const std::string problem = open_cuda_kernels();
-    if (!problem.empty())
-      std::printf("fused operators: LibTorch's own run; %s\n", printable(problem).c_str());
-  }
+  if (device.is_cuda()) take_cuda_kernels(loaded.config.policies.fusion);
   if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
   SteadyClock clock;
   TrainObserver observer(arguments.verbose);

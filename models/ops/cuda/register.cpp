@@ -45,6 +45,13 @@ at::Tensor empty_sums(const at::Tensor& like, at::IntArrayRef sizes, int64_t row
   return rows == 0 ? at::zeros(sizes, options) : at::empty(sizes, options);
 }
 
+// Made by the program, which may be of another build.
+void check_partial(const at::Tensor& partial, int64_t numbers, const char* name) {
+  TORCH_CHECK(partial.numel() == numbers && partial.scalar_type() == at::kFloat && partial.is_contiguous(),
+              "dtk::", name, ": partial is ", partial.scalar_type(), " ", partial.sizes(),
+              "; allowed: ", numbers, " numbers in Float");
+}
+
 template <class... Operands>
 void check(int error, const char* name, const Operands&... operands) {
   if (error == 0) return;
@@ -76,6 +83,7 @@ Triple norm_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at
                              const at::Tensor& rstd, const at::Tensor& scale, at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
+  check_partial(partial, x.size(0) * chunks(x.size(1)) * 2 * x.size(2), "norm_modulate_backward");
   at::Tensor dshift = empty_sums(scale, scale.sizes(), x.size(1));
   at::Tensor dscale = empty_sums(scale, scale.sizes(), x.size(1));
   check(norm_modulate_backward(shape_of(x, dy, scale), dy.const_data_ptr(), x.const_data_ptr(),
@@ -102,6 +110,7 @@ at::Tensor gated_add_on_cuda(const at::Tensor& x, const at::Tensor& gate, const 
 Pair gated_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& branch,
                             at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(dy.device());
+  check_partial(partial, dy.size(0) * chunks(dy.size(1)) * dy.size(2), "gated_add_backward");
   at::Tensor dgate = empty_sums(gate, gate.sizes(), dy.size(1));
   at::Tensor dbranch = at::empty(branch.sizes(), branch.options());
   check(gated_add_backward(gated_shape_of(dy, gate, branch), dy.const_data_ptr(), rows_of(gate),
@@ -128,6 +137,7 @@ Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::
                            at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
+  check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "bias_gelu_backward");
   at::Tensor dbias = empty_sums(bias, bias.sizes(), x.numel());
   check(bias_gelu_backward(gelu_shape_of(x, bias), dy.const_data_ptr(), x.const_data_ptr(),
                            bias.const_data_ptr(), partial.mutable_data_ptr<float>(), dx.mutable_data_ptr(),

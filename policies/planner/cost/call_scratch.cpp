@@ -81,7 +81,12 @@ const std::unordered_set<std::string>& operators_without_scratch() {
 }
 
 bool is_given_its_scratch(const c10::OperatorHandle& op) {
-  return op.operator_name().name.starts_with("dtk::");
+  if (!op.operator_name().name.starts_with("dtk::")) return false;
+  static const std::unordered_set<std::string> take_none = {"dtk::norm_modulate", "dtk::gated_add",
+                                                            "dtk::bias_gelu"};
+  const auto& arguments = op.schema().arguments();
+  return take_none.count(op.operator_name().name) > 0 ||
+         (!arguments.empty() && arguments.back().name() == "partial");
 }
 
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {

@@ -24,7 +24,8 @@ struct NotedCalls {
   std::map<OperatorCall, NotedCall> by_call;
 };
 
-/// Operators of dtk (dtk/models/ops.h) get what their kernels need as arguments, which are counted like all else.
+/// The fused operators of dtk (dtk/models/ops.h) get what their kernels need as an argument `partial`, which
+/// is counted like all else.
 bool is_given_its_scratch(const c10::OperatorHandle& op);
 
 // none: what there is of it, such as the tensor made of a number, the operator's shape kernel makes too.

@@ -24,6 +24,7 @@ int main() {
   dit.seam.run = seam.run;
   dit.seam.keep = seam.keep;
   dit.seam.attention = seam.attention;
+  dit.seam.fuses = seam.fuses;
   at::Tensor loss;
   {
     const auto scope = policies.forward_scope();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/ops.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "ops/cpu_kernels.h"
+#include "ops/operators.h"
 #include "support/catch.h"
 #include "support/same_bits.h"
 
@@ -232,6 +234,34 @@ TEST_CASE("other layouts are made dense, and give the same bits") {
   CHECK(dtk::test::same_bits(gradient(apart), gradient(x)));
 }
 
+TEST_CASE("a second derivative is refused by name") {
+  for (const Operator& op : operators()) {
+    Tensors leaves = op.inputs(2, 3, 4);
+    for (Tensor& leaf : leaves) leaf.requires_grad_(true);
+    CHECK_THROWS_WITH(torch::autograd::grad({op.fused(leaves).sum()}, leaves, {}, /*retain_graph=*/true,
+                                            /*create_graph=*/true),
+                      Contains(std::string("dtk::") + op.name + " has no second derivative"));
+  }
+}
+
+TEST_CASE("called by name, operators refuse what their kernels cannot read") {
+  const Tensor x = at::zeros({2, 3, 4}), row = at::zeros({2, 4}), statistics = at::zeros({2, 3});
+  const auto apart = x.transpose(0, 1).contiguous().transpose(0, 1);
+  using dtk::ops::gated_add_forward, dtk::ops::norm_modulate_backward, dtk::ops::norm_modulate_forward;
+  CHECK_THROWS_WITH(norm_modulate_forward(apart, row, row, kEps, at::kFloat),
+                    Contains("x has gaps, strides"));
+  CHECK_THROWS_WITH(gated_add_forward(x, row.t().contiguous().t(), x), Contains("gate has strides [1, 2]"));
+  CHECK_THROWS_WITH(norm_modulate_backward(x, x, statistics, at::zeros({2, 4}), row),
+                    Contains("dtk::norm_modulate_backward: rstd is [2, 4] on cpu"));
+  CHECK_THROWS_WITH(norm_modulate_backward(x.to(at::kDouble), x, statistics, statistics, row),
+                    Contains("is no combination of types"));
+  const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("dtk::bias_gelu_backward", "")
+          .typed<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>();
+  CHECK_THROWS_WITH(op.call(x, x, row[0], at::zeros({1, 3})), Contains("partial is [1, 3] on cpu"));
+}
+
 TEST_CASE("a batch without samples or tokens has a result and gradients without numbers") {
   for (const Operator& op : operators()) {
     for (const auto& [n, t] : {std::pair<int64_t, int64_t>{0, 4}, {2, 0}}) {
@@ -341,4 +371,11 @@ TEST_CASE("what is refused names operator, argument, what it is and what is allo
   CHECK_THROWS_WITH(bias_gelu(x, at::zeros({5})), Contains("dtk::bias_gelu: bias is [5] on cpu"));
   CHECK_THROWS_WITH(bias_gelu(x, at::zeros({4}, at::kHalf)), Contains("bias Half"));
   CHECK_THROWS_WITH(bias_gelu(at::zeros({}), at::zeros({1})), Contains("allowed: (..., D) with D > 0"));
+}
+
+TEST_CASE("a library that is none of CUDA kernels is not opened, and said why") {
+  using dtk::ops::open_cuda_kernels;
+  CHECK_THAT(open_cuda_kernels("/nowhere/libdtk_cuda_kernels.so"),
+             Contains("/nowhere/libdtk_cuda_kernels.so"));
+  CHECK_THAT(open_cuda_kernels("libm.so.6"), Contains("dtk_cuda_kernels_torch_version"));
 }

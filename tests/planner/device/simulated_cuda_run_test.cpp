@@ -176,6 +176,10 @@ TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leavin
   std::map<std::string, int64_t> savings;
   for (const PolicySaving& saving : run.result.savings) {
     CAPTURE(saving.report.policy, saving.note);
+    if (saving.report.policy == "fusion") {  // on CUDA where it is asked for
+      CHECK_FALSE(saving.bytes);
+      continue;
+    }
     REQUIRE(saving.bytes);
     savings[saving.report.policy] = *saving.bytes;
   }

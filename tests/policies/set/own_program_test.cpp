@@ -117,7 +117,7 @@ TEST_CASE("where nobody names modules, those that the model repeats are recomput
 TEST_CASE("a model that repeats nothing is told so, and refused where checkpointing was asked for") {
   const auto reason = [](const Subject& subject) {
     Seam seam;
-    const PolicyReport report = PolicySet({}, subject, seam).reports()[3];
+    const PolicyReport report = PolicySet({}, subject, seam).reports()[4];
     CHECK_FALSE(report.active);
     return report.reason;
   };

@@ -280,7 +280,7 @@ TEST_CASE("policy set: 1,000 steps with all policies on leave the live bytes as 
   }
   CHECK(live() == before);
   CHECK(checkpoint_counts().recomputes - counts.recomputes == 2 * 1003);
-  CHECK((net.reports()[2].host_bytes > 0) == in_host_memory);
+  CHECK((net.reports()[3].host_bytes > 0) == in_host_memory);
 }
 
 TEST_CASE("policy set: an exception leaves no state and no byte behind, and the next step is as ever") {

@@ -65,7 +65,7 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
     options.checkpoint.enabled = Enabled::on;
     options.checkpoint.targets = {"blocks.*"};
     PolicySet policies(options, small_subject(), seam);
-    CHECK(policies.reports()[3].active);
+    CHECK(policies.reports()[4].active);
     auto scope = policies.forward_scope();
     const at::Tensor x = at::ones({2}).requires_grad_(true);
     if (in_scope) seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0] + 1}; }, {x});
@@ -76,8 +76,8 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
           "policies.checkpoint.enabled = true, but " + why +
               ", so it has no effect; name other modules in policies.checkpoint.targets, or set "
               "policies.checkpoint.enabled = \"default\"");
-    CHECK_FALSE(policies.reports()[3].active);
-    CHECK(policies.reports()[3].reason == "without effect: " + why);
+    CHECK_FALSE(policies.reports()[4].active);
+    CHECK(policies.reports()[4].reason == "without effect: " + why);
     // What it keeps instead: the input of a lookup, and a weight that is there anyway.
     const at::Tensor weight = at::ones({3, 2}).requires_grad_(true);
     seam.run("blocks.0", [&](Tensors&& in) { return Tensors{at::embedding(weight, in[0] + 1)}; },
@@ -87,7 +87,7 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
     CHECK_THROWS_AS(policies.before_step(), PolicyError);
     seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0].exp()}; }, {x});
     CHECK_NOTHROW(policies.before_step());
-    CHECK(policies.reports()[3].active);
+    CHECK(policies.reports()[4].active);
   }
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("an EMA that hears of no step is reported as without effect") {
   options.precision.enabled = Enabled::on;
   options.ema = all_on().ema;
   PolicySet policies(options, small_subject(), seam);
-  const auto ema = [&] { return policies.reports()[2]; };
+  const auto ema = [&] { return policies.reports()[3]; };
   policies.forward_scope().reset();
   CHECK(ema().active);  // before the first step nothing is known
   policies.forward_scope().reset();

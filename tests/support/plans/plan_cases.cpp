@@ -189,9 +189,13 @@ class Case : public Draws {
         return set("policies.checkpoint.keep",
                    one_of({"[\"offload\"]", "[\"fc2_out\",\"offload\"]", "[\"offload\",\"aten::addmm\"]"}));
       }
-      return set("policies.checkpoint.keep",
-                 one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
-                         "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]"}));
+      const Text results =
+          one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
+                  "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]", "elementwise",
+                  "gates"});
+      // With fused operators neither of the two runs.
+      if (results.find("aten::gelu") != Text::npos) set("policies.fusion.enabled", false);
+      return set("policies.checkpoint.keep", results);
     }
     set("policies.checkpoint.keep", word);
     if (word == "offload") min_bytes();

@@ -132,6 +132,7 @@ inline Outcome train(const Combination& on, int64_t N = 3, int64_t depth = kDept
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
   dit.seam.fuses = seam.fuses;
+  dit.seam.keep = seam.keep;
   const auto [x, t, y] = batch_of(N);
   Outcome outcome;
   DeviceMemory::restart();

@@ -275,9 +275,9 @@ TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch 
   LoadedConfig loaded = automatic(1'000'000'000);
   loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
   const std::vector<PlanRow> rows = plan_table(loaded, kCpu);
-  CHECK(rows.size() == 16);
+  CHECK(rows.size() == 32);
   const auto again = [](const PlanRow& row) { return row.plan.step.recomputed > 0; };
-  CHECK(std::count_if(rows.begin(), rows.end(), again) == 8);
+  CHECK(std::count_if(rows.begin(), rows.end(), again) == 16);
 }
 
 TEST_CASE("keep = auto: a run takes what was planned, to the byte") {

@@ -77,18 +77,20 @@ using test::random_state;
 TEST_CASE("savings: each active policy has the difference of two peaks") {
   Setting run(everything_on());
   PolicyOptions without_precision = run.config.policies, without_attention = run.config.policies,
-                without_checkpoint = run.config.policies;
+                without_fusion = run.config.policies, without_checkpoint = run.config.policies;
   without_precision.precision.enabled = Enabled::off;
   without_attention.attention.enabled = Enabled::off;
+  without_fusion.fusion.enabled = Enabled::off;
   without_checkpoint.checkpoint.enabled = Enabled::off;
   const int64_t all = run.peak(run.config.policies);
   const auto savings = run.savings();
   REQUIRE(names(savings) == std::vector<std::string>{"precision", "attention", "fusion", "ema", "checkpoint"});
   CHECK(savings[0].bytes == run.peak(without_precision) - all);
   CHECK(savings[1].bytes == run.peak(without_attention) - all);
-  CHECK(savings[2].bytes == 0);  // on a CPU it keeps nothing off the device
-  CHECK(savings[3].bytes == run.peak(without_checkpoint) - all);
-  for (const size_t i : {0U, 1U, 3U}) {
+  CHECK(savings[2].bytes == run.peak(without_fusion) - all);
+  CHECK(savings[3].bytes == 0);  // on a CPU it keeps nothing off the device
+  CHECK(savings[4].bytes == run.peak(without_checkpoint) - all);
+  for (const size_t i : {0U, 1U, 2U, 4U}) {
     INFO(savings[i].report.policy);
     CHECK(*savings[i].bytes > 0);
   }
@@ -113,12 +115,12 @@ TEST_CASE("savings: passes with a policy and without it are timed in turns, as m
   };
   const auto savings =
       run.savings({.available = {}, .stop_requested = {}, .seconds = seconds, .run_seconds = 10});
-  REQUIRE(savings.size() == 4);
+  REQUIRE(savings.size() == 5);
   REQUIRE(savings[0].time);
   CHECK(savings[0].time->pairs == 4);
   for (const double part : {savings[0].time->slower_by, savings[0].time->lowest, savings[0].time->highest})
     CHECK(part == Approx(0.5));
-  CHECK_FALSE(savings[2].time);  // ema has no part in a pass
+  CHECK_FALSE(savings[3].time);  // ema has no part in a pass
   CHECK(savings[0].remarks() == "a pass takes 50.0 % longer with it (50.0 to 50.0 %, 4 pairs)");
   CHECK(timed_text({3, -0.125, -0.2, 0.01}) == "takes 12.5 % less time with it (-20.0 to 1.0 %, 3 pairs)");
   for (const TrialLimits& limits : {TrialLimits{}, TrialLimits{{}, {}, seconds, 9.9}}) {
@@ -151,8 +153,8 @@ TEST_CASE("savings: a longer segment is compared with the shortest") {
   const int64_t more = run.peak(config.policies) - run.peak(shortest);
   REQUIRE(more > 0);
   const auto savings = run.savings();
-  CHECK(savings[3].bytes);
-  CHECK(savings[3].note == "segment = 2 raises the peak by " + readable_bytes(more) + " against segment = 1");
+  CHECK(savings[4].bytes);
+  CHECK(savings[4].note == "segment = 2 raises the peak by " + readable_bytes(more) + " against segment = 1");
 }
 
 TEST_CASE("savings: parameters, gradients, random state and live bytes are as before") {
@@ -184,18 +186,18 @@ TEST_CASE("savings: a step that does not fit is told instead, and leaves nothing
     const policies::MemoryBudgetGuard budget(policies::cpu_accounts(), all);
     savings = run.savings();
   }
-  for (const size_t i : {0U, 1U, 3U}) {
+  for (const size_t i : {0U, 1U, 2U, 4U}) {
     INFO(savings.at(i).report.policy);
     CHECK_FALSE(savings[i].bytes);
     CHECK(savings[i].note == "a step without it does not fit");
   }
-  CHECK(savings[2].bytes == 0);
+  CHECK(savings[3].bytes == 0);
   CHECK(policies::cpu_accounts().live_bytes() == bytes);
   for (const auto& [name, parameter] : run.trainer.model().parameters()) {
     INFO(name);
     CHECK_FALSE(parameter.grad().defined());
   }
-  CHECK(run.savings()[3].bytes > 0);
+  CHECK(run.savings()[4].bytes > 0);
   run.trainer.step();
 }
 
@@ -216,13 +218,13 @@ TEST_CASE("savings: on the CPU a trial step takes at most half of what the machi
     return run.savings({[bytes] { return bytes; }, nullptr});
   };
   const std::string no_room = "no room left for a trial step", not_without = "a step without it does not fit";
-  CHECK(notes(with_available(0)) == std::vector<std::string>{no_room, no_room, "", no_room});
+  CHECK(notes(with_available(0)) == std::vector<std::string>{no_room, no_room, no_room, "", no_room});
   CHECK(notes(with_available(2 * (all - live - 1))) ==
-        std::vector<std::string>{no_room, no_room, "", no_room});
+        std::vector<std::string>{no_room, no_room, no_room, "", no_room});
   CHECK(notes(with_available(2 * (all - live))) ==
-        std::vector<std::string>{not_without, not_without, "", not_without});
-  CHECK(notes(with_available(int64_t{1} << 40)) == std::vector<std::string>(4));
-  CHECK(notes(with_available(std::nullopt)) == std::vector<std::string>(4));
+        std::vector<std::string>{not_without, not_without, not_without, "", not_without});
+  CHECK(notes(with_available(int64_t{1} << 40)) == std::vector<std::string>(5));
+  CHECK(notes(with_available(std::nullopt)) == std::vector<std::string>(5));
   {
     const policies::MemoryBudgetGuard budget(policies::cpu_accounts(), all);  // the smaller one holds
     CHECK(notes(with_available(int64_t{1} << 40))[0] == not_without);
@@ -237,11 +239,11 @@ TEST_CASE("savings: a stop between two trials leaves the rest unmeasured, and so
   auto savings = run.savings({nullptr, [&] { return ++asked > 1; }});
   const std::string stopped = "not measured: stopped by a signal";
   CHECK(savings[0].bytes);
-  CHECK(notes(savings) == std::vector<std::string>{"", stopped, "", stopped});
+  CHECK(notes(savings) == std::vector<std::string>{"", stopped, stopped, "", stopped});
   savings = run.savings(
       {[]() -> std::optional<int64_t> { throw std::runtime_error("no figures\nof a stack"); }, nullptr});
   const std::string failed = "not measured: no figures";
-  CHECK(notes(savings) == std::vector<std::string>{failed, failed, "", failed});
+  CHECK(notes(savings) == std::vector<std::string>{failed, failed, failed, "", failed});
   run.trainer.step();
 }
 

@@ -6,7 +6,7 @@
 // made in two stages of a fixed order, so that results do not depend on the number of threads. On the CPU,
 // kernels for AVX-512, AVX2 and without either are compiled in; at::get_cpu_capability() says which one runs.
 //
-// All throw c10::Error naming the operator, the argument, what it got and what it takes.
+// They have no second derivative: a backward pass with create_graph throws. All throw c10::Error naming the operator, the argument, what it got and what it takes.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>

@@ -271,7 +271,7 @@ TEST_CASE("a target without a graph is refused by name where it was asked for, b
   CHECK_NOTHROW(trained.trainer.step());
   Run by_default(folder, {R"(train.parts=["projector", "text"])", targets});
   CHECK_NOTHROW(by_default.trainer.step());
-  CHECK_THAT(by_default.trainer.policies().reports()[3].reason,
+  CHECK_THAT(by_default.trainer.policies().reports()[4].reason,
              Catch::EndsWith(
                  "; of them without a graph, keeping 0 bytes: model.vision_tower.vision_tower.vision_model."
                  "encoder.layers.0 and 1 more"));

@@ -93,18 +93,20 @@ class Plans(unittest.TestCase):
     def test_the_table_is_sorted_and_complete(self):
         text = plan(*BASE, "--table")[0]
         rows = [line.split() for line in text.splitlines() if re.match(r"(on|off)  ", line)]
-        self.assertEqual(len({tuple(row[:4]) for row in rows}), 16)
+        self.assertEqual(len({tuple(row[:5]) for row in rows}), 32)
         table = json.loads(plan(*BASE, "--table", "--json")[0])
-        self.assertEqual(len(table), 16)
+        self.assertEqual(len(table), 32)
         peaks = [row["peak"]["bytes"] for row in table]
         self.assertEqual(peaks, sorted(peaks))
         for row in table:
             self.check_sums(row["peak"], row["peak"]["bytes"])
         on = {tuple(policy["active"] for policy in row["policies"]): row["peak"]["bytes"] for row in table}
-        self.assertEqual(on[(True,) * 4], self.peak(*BASE))
+        # On CUDA fused operators run where they are asked for.
+        self.assertEqual(on[(True, True, False, True, True)], self.peak(*BASE))
+        self.assertEqual(on[(True,) * 5], self.peak(*BASE, *settings(policies__fusion__cuda="true")))
         off = settings(policies__precision__enabled="false", policies__attention__enabled="false",
                        policies__ema__device="same", policies__checkpoint__enabled="false")
-        self.assertEqual(on[(False,) * 4], self.peak(*BASE, *off))
+        self.assertEqual(on[(False,) * 5], self.peak(*BASE, *off))
 
     def test_one_unit_throughout(self):
         for job in ((*BASE,), (*XL2,), (*XL2, "--table"), (*BASE, "--max-batch", "2GB"), (*BASE, "--device", "cpu")):
@@ -328,7 +330,7 @@ class Plans(unittest.TestCase):
     def test_a_kernel_of_attention_stays_where_the_table_switches_attention_off(self):
         cudnn = ("--set", "policies.attention.kernel=cudnn")
         rows = json.loads(plan(*XL2, *cudnn, "--table", "--json")[0])
-        self.assertEqual(len(rows), 16)
+        self.assertEqual(len(rows), 32)
         unknown = json.loads(plan(*XL2, *cudnn, "--json")[0])["plan"]["device_terms"]
         formula = next(term["formula"] for term in unknown if term["name"] == "kernel_scratch")
         self.assertNotIn("attention", formula)

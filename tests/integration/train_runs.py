@@ -102,6 +102,7 @@ class DoneRun(ProgramTest):
             r"\nby how much each policy lowers the peak of forward and backward\n"
             r"  precision   off           -   fp32: .*\n( {32}.*\n)*"
             r"  attention   on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused kernels, .*\n( {32}.*\n)*"
+            r"  fusion      on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused operators: .*\n( {32}.*\n)*"
             r"  ema         on          0 B   training device is the CPU, nothing to move;\n( {32}.*\n)*"
             r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 module in 1 segment, .*\n( {32}.*\n)*$",
         )

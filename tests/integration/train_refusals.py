@@ -148,8 +148,8 @@ class Policies(ProgramTest):
     TARGETS = 'policies.checkpoint.targets: "block.*" matches no module of this model; near: blocks.0'
     # Only a step tells: the plan's, before anything is read or written.
     KEEP = (
-        'policies.checkpoint.keep: "fc1_out" is no name of a result in the segments\' forward passes; near: '
-        "fc2_out, attn_out, proj_out"
+        'policies.checkpoint.keep: "fc3_out" is no name of a result in the segments\' forward passes; near: '
+        "fc1_out, fc2_out, qkv_out"
     )
     SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching modules; allowed: [1, 1]"
 
@@ -159,7 +159,7 @@ class Policies(ProgramTest):
             ("ema", "pinned = false", "false", self.PINNED),
             ("checkpoint", 'targets = ["block.*"]', '["block', self.TARGETS),
             ("checkpoint", "segment = 2", "2", self.SEGMENT),
-            ("checkpoint", 'keep = ["fc1_out"]', '["fc1_out"]', self.KEEP),
+            ("checkpoint", 'keep = ["fc3_out"]', '["fc3_out"]', self.KEEP),
         ):
             with self.subTest(line):
                 text = f"{CONFIG}\n[policies.{table}]\n{line}\n"
@@ -174,7 +174,7 @@ class Policies(ProgramTest):
             ("policies.ema.pinned=false", self.PINNED),
             ('policies.checkpoint.targets=["block.*"]', self.TARGETS),
             ("policies.checkpoint.segment=2", self.SEGMENT),
-            ('policies.checkpoint.keep=["fc1_out"]', self.KEEP),
+            ('policies.checkpoint.keep=["fc3_out"]', self.KEEP),
         ):
             with self.subTest(override):
                 self.assert_refusal(self.train("--set", override), f"--set {override}: {message}")

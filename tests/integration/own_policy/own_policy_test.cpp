@@ -149,7 +149,7 @@ TEST_CASE("own policy: a run reports it, resumes with it, and one key switches i
 TEST_CASE(
     "own policy: dit-plan's table has a row with and without it beside each combination of the others") {
   const std::vector<PlanRow> rows = plan_table(configured(""), at::kCPU);
-  REQUIRE(rows.size() == 32);
+  REQUIRE(rows.size() == 64);
   for (const PlanRow& row : rows) CHECK(row.on.size() == 5);
   const auto row_of = [&](const policies::PolicySwitches& on) -> const PlanRow& {
     return *std::find_if(rows.begin(), rows.end(), [&](const PlanRow& row) { return row.on == on; });
@@ -166,7 +166,7 @@ TEST_CASE(
 
 TEST_CASE("own policy: dit-plan names it in its texts and its JSON") {
   const std::string table = planned("", &PlanArguments::table);
-  CHECK_THAT(table, Catch::Contains("all 32 combinations of the policies"));
+  CHECK_THAT(table, Catch::Contains("all 64 combinations of the policies"));
   CHECK_THAT(table, Catch::Contains("checkpoint rounded peak, MiB"));
   const std::string why = planned("", &PlanArguments::explain);
   CHECK_THAT(why, Catch::Contains("\n  rounded    off  switched on, the peak falls by "));

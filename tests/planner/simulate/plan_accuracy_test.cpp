@@ -156,15 +156,15 @@ TEST_CASE("a case is a function of its seed and number") {
 
 TEST_CASE("cases have every choice of what segments keep") {
   std::map<std::string, int> drawn;
-  for (uint64_t index = 0; index < 200; ++index) {
+  for (uint64_t index = 0; index < 400; ++index) {
     for (const std::string& setting : bench::plan_case(1, index)) ++drawn[setting];
   }
   for (const char* choice :
        {"keep=block", "keep=all", "keep=offload", "keep=[\"attn_out\"]", "keep=[\"fc2_out\"]",
         "keep=[\"proj_out\",\"fc2_out\"]", "keep=[\"aten::addmm\"]",
-        "keep=[\"aten::gelu\",\"aten::native_layer_norm\"]", "keep=[\"attn_out\",\"aten::gelu\"]", "every=2",
-        "every=3", "segment=2", "segment=3", "offload_min_bytes=0", "offload_min_bytes=512",
-        "offload_min_bytes=1048576"}) {
+        "keep=[\"aten::gelu\",\"aten::native_layer_norm\"]", "keep=[\"attn_out\",\"aten::gelu\"]",
+        "keep=elementwise", "keep=gates", "every=2", "every=3", "segment=2", "segment=3",
+        "offload_min_bytes=0", "offload_min_bytes=512", "offload_min_bytes=1048576"}) {
     INFO(choice);
     CHECK(drawn[std::string("policies.checkpoint.") + choice] > 0);
   }

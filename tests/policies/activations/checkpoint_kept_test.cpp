@@ -309,9 +309,9 @@ TEST_CASE("entries that occur nowhere are refused with near ones") {
     dit.forward(at::randn({2, 1, 8, 8}), at::rand({2}), at::arange(2), /*training=*/true);
     return error_text<PolicyError>([&] { policy.before_step(); });
   };
-  CHECK(stepped("fc1_out") ==
-        "policies.checkpoint.keep: \"fc1_out\" is no name of a result in the segments' forward passes; near: "
-        "fc2_out, attn_out, proj_out");
+  CHECK(stepped("fc3_out") ==
+        "policies.checkpoint.keep: \"fc3_out\" is no name of a result in the segments' forward passes; near: "
+        "fc1_out, fc2_out, qkv_out");
   CHECK_THAT(stepped("addmm"), Catch::EndsWith("the segments' forward passes; near: aten::addmm"));
   CHECK_THAT(stepped("Offload"), Catch::EndsWith("the segments' forward passes; near: offload"));
   CHECK(made({"aten::addmm.default"}) ==

@@ -228,7 +228,7 @@ TEST_CASE(
         "modules; near: blocks.0, blocks.1, blocks.2");
   CHECK(refusal({"blocks.0: block"}) ==
         "policies.checkpoint.keep: \"blocks.0: block\" is not the name of a result; allowed for some "
-        "modules: all, offload, names and operators");
+        "modules: all, offload, sets, names and operators");
   CHECK(refusal({"blocks.0: "}) == "policies.checkpoint.keep holds an empty name; take it out");
   options.enabled = Enabled::on;
   CHECK(refusal({"blocks.*: all"}) ==

@@ -32,7 +32,7 @@ const std::string all_tables =
     "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
     "[llava.lora], [llava.data], [llava.template], [vggt], [vggt.data], [vggt.loss], [vggt.infer], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
-    "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint], "
+    "[policies.precision], [policies.attention], [policies.fusion], [policies.ema], [policies.checkpoint], "
     "[policies.inference]";
 
 }  // namespace
@@ -90,16 +90,18 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
   CHECK(keep("\"auto\"\nmemory.budget = 1000") == dtk::policies::KeepWord::automatic);
   CHECK(error("\"a list of names and operators\"") ==
         "base.toml:3:28: policies.checkpoint.keep = \"a list of names and operators\" is not a choice; "
-        "allowed: all | auto | block | offload | a list of names and operators");
+        "allowed: all | auto | block | offload | elementwise | attention | gates | fc2 | a list of names and "
+        "operators");
   CHECK(error("\"host\"") ==
         "base.toml:3:28: policies.checkpoint.keep = \"host\" is not a choice; allowed: all | auto | block | "
-        "offload | a list of names and operators");
+        "offload | elementwise | attention | gates | fc2 | a list of names and operators");
   CHECK(error("[]") ==
-        "base.toml:3:28: policies.checkpoint.keep = [] is empty; allowed: all | auto | block | offload | a "
-        "list of names and operators");
+        "base.toml:3:28: policies.checkpoint.keep = [] is empty; allowed: all | auto | block | offload | "
+        "elementwise | "
+        "attention | gates | fc2 | a list of names and operators");
   CHECK(error("3") ==
         "base.toml:3:28: policies.checkpoint.keep = 3 is an integer; wanted: one of all | auto | block | "
-        "offload | a list of names and operators");
+        "offload | elementwise | attention | gates | fc2 | a list of names and operators");
 }
 
 TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {

@@ -83,6 +83,7 @@ RunConfig custom_from_folder() {
                                .cpu = dtk::policies::CpuPrecision::probe,
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention = {.enabled = Enabled::off, .kernel = dtk::policies::AttentionKernel::cudnn};
+  config.policies.fusion = {.enabled = Enabled::off, .cuda = true};
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,
@@ -502,6 +503,10 @@ fp32 = ["final_layer"]  # default: where the DiT's output leaves
 [policies.attention]
 enabled = "default"  # default
 kernel = "flash"  # default
+
+[policies.fusion]
+enabled = "default"  # default
+cuda = false  # default
 
 [policies.ema]
 enabled = "default"  # default

@@ -383,8 +383,7 @@ TEST_CASE("config writer: the round trip above covers every field off its defaul
 
 TEST_CASE("config writer: the whole text") {
   const LoadedConfig loaded = parse_config(
-      "[train]\n"
-      "seconds = 300\n"
+      "[train]\nseconds = 300\n"
       "[model]\n"
       "name = \"DiT-S/4\"\n"
       "[optimizer]\n"
@@ -555,8 +554,8 @@ TEST_CASE("config writer: what follows from the objective says so, and reads bac
 }
 
 TEST_CASE("config writer: a default without effect does not become a request") {
-  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.enabled = false\n";
-  const LoadedConfig loaded = parse_config(text, "base.toml", {});
+  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml",
+                                           {"policies.ema.enabled=false"});
   const std::string printed = print_config(loaded);
   CHECK(has_line(printed, "# ema = true has no effect: policies.ema.enabled = false"));
   CHECK(read_back(printed) == loaded.config);
@@ -577,8 +576,7 @@ TEST_CASE("config writer: what is said of a policy that is switched off stays, a
 }
 
 TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
-  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
-  LoadedConfig loaded = parse_config(text, "base.toml", {});
+  LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml", {});
   const std::string printed = print_config(loaded);
   for (const std::string policy : {"precision", "attention", "fusion", "ema", "checkpoint"}) {
     INFO(policy);
@@ -596,8 +594,7 @@ TEST_CASE("config writer: a policy that nobody asked for stays at its default wh
 }
 
 TEST_CASE("config writer: a file name cannot break the text") {
-  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
-  const LoadedConfig loaded = parse_config(text, "a\n[b", {});
+  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "a\n[b", {});
   CHECK(has_line(print_config(loaded), "steps = 1  # a\\n[b:1"));
   CHECK(read_back(print_config(loaded)) == loaded.config);
 }

@@ -155,8 +155,8 @@ at::Tensor Dit::embed_patches(at::Tensor x) const {
   const int64_t patch = *options_.patch;
   x = at::conv2d(x, patch_proj_.weight, patch_proj_.bias, {patch, patch});
   x = x.flatten(2).transpose(1, 2);
-  return pos_embed_ +
-         x;  // the first operand's layout: x has its channels apart, and each block's norms would copy
+  // In the first operand's layout: x has its channels apart, and each norm of each block would copy it.
+  return pos_embed_ + x;
 }
 
 // (N) -> (N, D)

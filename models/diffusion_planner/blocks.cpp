@@ -46,12 +46,12 @@ at::Tensor Pass::run(std::string_view path, const ModuleFn& fn, Tensors&& inputs
 }
 
 at::Tensor Pass::dropout(at::Tensor x, double probability) const {
-  if (!training || probability <= 0) return x;
+  if (!drops(probability)) return x;
   return at::dropout(x, probability, /*train=*/true);
 }
 
 at::Tensor Pass::drop_path(at::Tensor x, double probability) const {
-  if (!training || probability <= 0) return x;
+  if (!drops(probability)) return x;
   at::Tensor stays = at::empty({x.size(0), 1, 1}, x.options().requires_grad(false));
   stays.bernoulli_(1 - probability);
   stays.div_(1 - probability);
@@ -63,7 +63,12 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 }
 
 at::Tensor run_mlp(const Mlp& mlp, at::Tensor x, Pass pass) {
-  if (mlp.first.empty() && mlp.gelu == Gelu::tanh) {
+  const bool fusable = mlp.first.empty() && mlp.gelu == Gelu::tanh;
+  if (fusable && !pass.drops(mlp.dropout)) {
+    x = models::mlp(*pass.seam, mlp.fc1, mlp.fc2, std::move(x));
+    return pass.seam->keep("fc2_out", std::move(x));
+  }
+  if (fusable) {
     x = mlp_activation(*pass.seam, mlp.fc1, std::move(x));
   } else {
     const auto fc1 = [layer = &mlp.fc1](Tensors&& in) { return pack((*layer)(in[0])); };

@@ -20,6 +20,7 @@ struct Pass {
 
   /// A module of one result.
   at::Tensor run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const;
+  bool drops(double probability) const { return training && probability > 0; }
   at::Tensor dropout(at::Tensor x, double probability) const;
   /// Whole samples are dropped, the others divided by the probability to stay.
   at::Tensor drop_path(at::Tensor x, double probability) const;

@@ -180,18 +180,17 @@ at::Tensor Dit::embed_label(at::Tensor y, bool training, const std::optional<at:
 
 at::Tensor Dit::block(const DitBlock& layer, at::Tensor x, const at::Tensor& c, bool training) const {
   const Tensors m = modulation(layer.modulation, c, 6);  // shift, scale, gate of attention, then of the MLP
-  at::Tensor h = norm_modulate(seam, x, m[0], m[1], kNormEps);
+  at::Tensor h = norm_modulate_linear(seam, x, m[0], m[1], kNormEps, layer.qkv);
   h = attention(layer, std::move(h));
-  x = gated_add(seam, x, m[2], std::move(h));
-  h = norm_modulate(seam, x, m[3], m[4], kNormEps);
-  h = mlp(layer, std::move(h), training);
-  return gated_add(seam, x, m[5], std::move(h));
+  const double dropout = training ? options_.mlp_dropout : 0;
+  auto [sum, fed] = gated_add_mlp(seam, std::move(x), m[2], std::move(h), m[3], m[4], kNormEps, layer.fc1,
+                                  layer.fc2, dropout);
+  return gated_add(seam, sum, m[5], std::move(fed));
 }
 
-at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
-  const int64_t n = x.size(0), tokens = x.size(1), hidden = x.size(2), heads = *options_.heads;
-  at::Tensor qkv = layer.qkv(x);  // (N, T, 3D): q, k, v, heads contiguous within each
-  x.reset();
+// qkv (N, T, 3D): q, k, v, heads contiguous within each.
+at::Tensor Dit::attention(const DitBlock& layer, at::Tensor qkv) const {
+  const int64_t n = qkv.size(0), tokens = qkv.size(1), hidden = qkv.size(2) / 3, heads = *options_.heads;
   qkv = seam.keep("qkv_out", std::move(qkv));
   qkv = qkv.reshape({n, tokens, 3, heads, hidden / heads}).permute({2, 0, 3, 1, 4});
   Tensors parts = qkv.unbind(0);
@@ -204,21 +203,10 @@ at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
   return seam.keep("proj_out", std::move(out));
 }
 
-at::Tensor Dit::mlp(const DitBlock& layer, at::Tensor x, bool training) const {
-  const auto fn = [&](Tensors&& in) {
-    at::Tensor h = mlp_activation(seam, layer.fc1, std::move(in[0]));
-    if (options_.mlp_dropout > 0) h = at::dropout(h, options_.mlp_dropout, training);
-    return pack(layer.fc2(h));
-  };
-  x = std::move(seam.rows("mlp", fn, pack(std::move(x)), {.dim = 1}).front());
-  return seam.keep("fc2_out", std::move(x));
-}
-
 // (N, T, D) -> (N, T, p·p·C_out)
 at::Tensor Dit::final_layer(at::Tensor x, const at::Tensor& c) const {
   const Tensors m = modulation(final_modulation_, c, 2);
-  x = norm_modulate(seam, x, m[0], m[1], kNormEps);
-  return final_linear_(x);
+  return norm_modulate_linear(seam, x, m[0], m[1], kNormEps, final_linear_);
 }
 
 // (N, T, p·p·C_out), channel fastest -> (N, C_out, S, S)

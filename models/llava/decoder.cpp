@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <dtk/models/fusable.h>
 #include <dtk/models/llava.h>
+#include <dtk/models/ops.h>
 
 #include <utility>
 
@@ -12,7 +14,8 @@ namespace dtk::models {
 namespace {
 
 // x turned by its place: halves of a head are the two coordinates. x (N, H, T, d), cos and sin (T, d).
-at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor turned(const Seam& seam, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (seam.fuses("dtk::rotate")) return ops::rotate(x.transpose(1, 2), cos, sin, 1).transpose(1, 2);
   const Tensors halves = x.chunk(2, -1);
   at::Tensor across = at::cat({-halves[1], halves[0]}, -1);
   across = across * sin;
@@ -48,11 +51,11 @@ at::Tensor Llava::text_layer(size_t number, at::Tensor x, const Tensors& rotatio
                              bool training) const {
   const LlavaTextLayer& layer = layers_[number];
   const double eps = options_.text.norm_eps;
-  at::Tensor h = rms_norm(x, layer.norm1, eps);
+  at::Tensor h = rms_norm(seam, x, layer.norm1, eps);
   h = attention(number, std::move(h), rotation, cache, training);
   x = x + h;
   h.reset();
-  h = rms_norm(x, layer.norm2, eps);
+  h = rms_norm(seam, x, layer.norm2, eps);
   h = mlp(layer, std::move(h), training);
   return x + h;
 }
@@ -66,8 +69,8 @@ at::Tensor Llava::attention(size_t number, at::Tensor x, const Tensors& rotation
              v = heads_of(product(layer.v, x, training), heads);
   x.reset();
   const size_t first = rotation.back().scalar_type() == q.scalar_type() ? rotation.size() - 2 : 0;
-  q = turned(q, rotation[first], rotation[first + 1]);
-  k = turned(k, rotation[first], rotation[first + 1]);
+  q = turned(seam, q, rotation[first], rotation[first + 1]);
+  k = turned(seam, k, rotation[first], rotation[first + 1]);
   const int64_t seen = cache != nullptr ? cache->filled : 0, tokens = q.size(2);
   if (cache != nullptr) {
     // Recomputed, it would be written a second time, and what grows in it would stay alive for backward.
@@ -91,9 +94,7 @@ at::Tensor Llava::mlp(const LlavaTextLayer& layer, at::Tensor x, bool training) 
     at::Tensor gate = product(layer.gate, in[0], training);
     at::Tensor up = product(layer.up, in[0], training);
     in.clear();
-    gate = at::silu(gate);
-    at::Tensor h = gate * up;
-    gate.reset();
+    at::Tensor h = silu_mul(seam, std::move(gate), up);
     up.reset();
     return pack(product(layer.down, h, training));
   };

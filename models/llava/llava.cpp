@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/models/fusable.h>
 #include <dtk/models/llava.h>
 
 #include <algorithm>
@@ -241,7 +242,7 @@ at::Tensor Llava::hidden(LlavaBatch& batch, bool training) const {
 // A head, or a norm, that is trained in fp32 may stand beside others in 16 bits: where autocast does not
 // choose for the product, the head does.
 at::Tensor Llava::normed(const at::Tensor& x) const {
-  const at::Tensor y = rms_norm(x, norm_, options_.text.norm_eps);
+  const at::Tensor y = rms_norm(seam, x, norm_, options_.text.norm_eps);
   return at::autocast::is_autocast_enabled(x.device().type()) ? y : y.to(head_.scalar_type());
 }
 

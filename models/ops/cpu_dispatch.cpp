@@ -1,7 +1,6 @@
 #include <ATen/Version.h>
 
 #include <map>
-#include <stdexcept>
 
 #include "ops/cpu_kernels.h"
 #include "ops/types.h"
@@ -63,7 +62,7 @@ const CpuKernels& cpu_kernels(const std::string& capability) {
   return *by_capability().at(capability);
 }
 
-// A wide row is added to narrow tokens by bias_gelu alone.
+// A wide row stands beside narrow tokens where it is alike for all samples only.
 bool takes_norm_modulate(const Types& types) {
   return known(types) && (types.x == types.row || types.x == c10::ScalarType::Float);
 }
@@ -72,6 +71,15 @@ bool takes_gated_add(const Types& types) {
 }
 bool takes_bias_gelu(const Types& types) {
   return known(types) && types.x == types.other;
+}
+bool takes_rms_norm(const Types& types) {
+  return known(types);
+}
+bool takes_silu_mul(const Types& types) {
+  return known(types) && types.x == types.row && types.x == types.other;
+}
+bool takes_rotate(const Types& types) {
+  return takes_bias_gelu(types);
 }
 
 }  // namespace dtk::ops

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "ops/lanes.h"
 #include "ops/types.h"
@@ -168,22 +167,29 @@ void gated_add_backward(const Shape& shape, const Types& types, const void* dy_,
   });
 }
 
-// u·σ(z) and its derivative σ(z)·(1 + u·(1 - σ(z))·z') with z = 2·√(2/π)·(u + 0.044715·u³). σ keeps its
-// relative precision where u is far below 0, as 1 + tanh(z/2) does not.
+// e^-z has no subnormal reciprocal within.
+template <class A>
+constexpr A kExponentLimit = std::is_same_v<A, float> ? A(87) : A(708);
+
+// σ(z), which keeps its relative precision where z is far below 0.
+template <class A>
+Lanes<A> sigmoid_of(const Lanes<A>& z) {
+  const auto inverse = [](const auto& v) {
+    using Vector = typename Lanes<A>::Vector;
+    constexpr A kLimit = kExponentLimit<A>;
+    return exponential(at::vec::clamp(v.neg(), Vector(-kLimit), Vector(kLimit)));
+  };
+  return Lanes<A>(A(1)) / (Lanes<A>(inverse(z.low), inverse(z.high)) + A(1));
+}
+
+// u·σ(z) and its derivative σ(z)·(1 + u·(1 - σ(z))·z') with z = 2·√(2/π)·(u + 0.044715·u³).
 template <class A>
 struct Gelu {
   static constexpr A kSlope = A(1.5957691216057308), kCubic = A(0.044715);  // 2·√(2/π)
-  // e^-z has no subnormal reciprocal then.
-  static constexpr A kLimit = std::is_same_v<A, float> ? A(87) : A(708);
   Lanes<A> u, square, sigmoid;
 
   explicit Gelu(const Lanes<A>& value) : u(value), square(value * value) {
-    const Lanes<A> z = u * multiply_add(square, A(kSlope * kCubic), A(kSlope));
-    const auto bounded = [](const auto& v) {
-      using Vector = typename Lanes<A>::Vector;
-      return exponential(at::vec::clamp(v.neg(), Vector(-kLimit), Vector(kLimit)));
-    };
-    sigmoid = Lanes<A>(A(1)) / (Lanes<A>(bounded(z.low), bounded(z.high)) + A(1));
+    sigmoid = sigmoid_of(u * multiply_add(square, A(kSlope * kCubic), A(kSlope)));
   }
   Lanes<A> value() const { return u * sigmoid; }
   Lanes<A> derivative() const {
@@ -232,11 +238,137 @@ void bias_gelu_backward(const Shape& shape, const Types& types, const void* dy_,
   });
 }
 
+void rms_norm(const Shape& shape, const Types& types, const void* x_, const void* weight_, double eps,
+              void* y_, void* rstd_) {
+  with_types(types, [&]<class X, class W, class Y>(X, W, Y) {
+    using A = Accumulated<X>;
+    const int64_t width = shape.width;
+    const W* const weight = static_cast<const W*>(weight_);
+    over_rows(shape.tokens, width, [&](int64_t row) {
+      const X* const x = static_cast<const X*>(x_) + row * width;
+      Y* const y = static_cast<Y*>(y_) + row * width;
+      Lanes<A> squares;
+      over_row<A>(width, [&](int64_t d, auto lanes) {
+        const Lanes<A> value = load<A>(x + d, lanes);
+        squares = multiply_add(value, value, squares);
+      });
+      const A rstd = A(1) / std::sqrt(squares.sum() / static_cast<A>(width) + static_cast<A>(eps));
+      over_row<A>(width, [&](int64_t d, auto lanes) {
+        store(load<A>(x + d, lanes) * rstd * load<A>(weight + d, lanes), y + d, lanes);
+      });
+      static_cast<A*>(rstd_)[row] = rstd;
+    });
+  });
+}
+
+// dx = rstd·(g - x̂·mean(g·x̂)) with g = dy·weight, the mean over D; dweight = Σ dy·x̂ over rows.
+void rms_norm_backward(const Shape& shape, const Types& types, const void* dy_, const void* x_,
+                       const void* rstd_, const void* weight_, void* partial_, void* dx_, void* dweight) {
+  with_types(types, [&]<class X, class W, class Y>(X, W, Y) {
+    using A = Accumulated<X>;
+    const int64_t width = shape.width;
+    const W* const weight = static_cast<const W*>(weight_);
+    A* const partial = static_cast<A*>(partial_);
+    over_parts(shape, [&](int64_t, int64_t part, int64_t begin, int64_t end) {
+      A* const sums = partial + part * width;
+      if (partial != nullptr) std::fill(sums, sums + width, A(0));
+      for (int64_t row = begin; row < end; ++row) {
+        const Y* const dy = static_cast<const Y*>(dy_) + row * width;
+        const X* const x = static_cast<const X*>(x_) + row * width;
+        X* const dx = static_cast<X*>(dx_) + row * width;
+        const A rstd = static_cast<const A*>(rstd_)[row];
+        Lanes<A> product;
+        over_row<A>(width, [&](int64_t d, auto lanes) {
+          const Lanes<A> of_weight = load<A>(dy + d, lanes) * (load<A>(x + d, lanes) * rstd);
+          if (partial != nullptr) store(load<A>(sums + d, lanes) + of_weight, sums + d, lanes);
+          product = multiply_add(of_weight, load<A>(weight + d, lanes), product);
+        });
+        const A mean_product = product.sum() / static_cast<A>(width);
+        over_row<A>(width, [&](int64_t d, auto lanes) {
+          const Lanes<A> normal = load<A>(x + d, lanes) * rstd;
+          const Lanes<A> gradient = load<A>(dy + d, lanes) * load<A>(weight + d, lanes);
+          store((gradient - normal * mean_product) * rstd, dx + d, lanes);
+        });
+      }
+    });
+    if (partial != nullptr) add_parts<A, W>(shape, partial, 0, 1, dweight);
+  });
+}
+
+void silu_mul(const Shape& shape, const Types& types, const void* gate_, const void* up_, void* y_) {
+  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+    if constexpr (std::is_same_v<X, C> && std::is_same_v<X, Y>) {
+      using A = Accumulated<X>;
+      over_rows(shape.tokens, shape.width, [&](int64_t row) {
+        const int64_t first = row * shape.width;
+        over_row<A>(shape.width, [&](int64_t d, auto lanes) {
+          const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
+          const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
+          store(gate * sigmoid_of(gate) * up, static_cast<X*>(y_) + first + d, lanes);
+        });
+      });
+    }
+  });
+}
+
+void silu_mul_backward(const Shape& shape, const Types& types, const void* dy_, const void* gate_,
+                       const void* up_, void* dgate_, void* dup_) {
+  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+    if constexpr (std::is_same_v<X, C> && std::is_same_v<X, Y>) {
+      using A = Accumulated<X>;
+      over_rows(shape.tokens, shape.width, [&](int64_t row) {
+        const int64_t first = row * shape.width;
+        over_row<A>(shape.width, [&](int64_t d, auto lanes) {
+          const Lanes<A> out = load<A>(static_cast<const X*>(dy_) + first + d, lanes);
+          const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
+          const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
+          const Lanes<A> sigmoid = sigmoid_of(gate);
+          const Lanes<A> slope = multiply_add(gate, Lanes<A>(A(1)) - sigmoid, A(1));
+          store(out * up * sigmoid * slope, static_cast<X*>(dgate_) + first + d, lanes);
+          store(out * gate * sigmoid, static_cast<X*>(dup_) + first + d, lanes);
+        });
+      });
+    }
+  });
+}
+
+void rotate(const Heads& shape, const Types& types, const void* x_, const void* cosine_, const void* sine_,
+            bool back, void* y_) {
+  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+    if constexpr (std::is_same_v<X, Y>) {
+      using A = Accumulated<X>;
+      const int64_t half = shape.width / shape.parts / 2;
+      over_rows(shape.samples * shape.tokens, shape.heads * shape.width, [&](int64_t row) {
+        const int64_t sample = row / shape.tokens, token = row % shape.tokens;
+        const C* const cosine = static_cast<const C*>(cosine_) + token * shape.width;
+        const C* const sine = static_cast<const C*>(sine_) + token * shape.width;
+        for (int64_t head = 0; head < shape.heads; ++head) {
+          const X* const x = static_cast<const X*>(x_) + sample * shape.of_sample + token * shape.of_token +
+                             head * shape.of_head;
+          X* const y = static_cast<X*>(y_) + (row * shape.heads + head) * shape.width;
+          for (int64_t first = 0; first < shape.width; first += 2 * half) {
+            over_row<A>(half, [&](int64_t d, auto lanes) {
+              const int64_t i = first + d, j = i + half;
+              const Lanes<A> a = load<A>(x + i, lanes), b = load<A>(x + j, lanes);
+              const Lanes<A> sine_a = load<A>(sine + i, lanes), sine_b = load<A>(sine + j, lanes);
+              const Lanes<A> along_a = a * load<A>(cosine + i, lanes),
+                             along_b = b * load<A>(cosine + j, lanes);
+              store(back ? multiply_add(b, sine_b, along_a) : along_a - b * sine_a, y + i, lanes);
+              store(back ? along_b - a * sine_a : multiply_add(a, sine_b, along_b), y + j, lanes);
+            });
+          }
+        }
+      });
+    }
+  });
+}
+
 }  // namespace
 
 extern const CpuKernels kernels;
 const CpuKernels kernels{&norm_modulate, &norm_modulate_backward, &gated_add, &gated_add_backward,
-                         &bias_gelu,     &bias_gelu_backward};
+                         &bias_gelu,     &bias_gelu_backward,     &rms_norm,  &rms_norm_backward,
+                         &silu_mul,      &silu_mul_backward,      &rotate};
 
 }  // namespace CPU_CAPABILITY
 }  // namespace dtk::ops

@@ -24,6 +24,13 @@ struct Rows {
   int64_t stride;
 };
 
+/// (N, T, H, d), whose channels are dense, in `parts` parts of two halves that turn against each other.
+struct Heads {
+  int64_t samples, tokens, heads, width;
+  int64_t of_sample, of_token, of_head;  // strides, elements
+  int64_t parts;
+};
+
 /// Types of what is as large as the tokens, of what is a row for a sample, and of the result or branch.
 struct Types {
   c10::ScalarType x, row, other;
@@ -32,6 +39,9 @@ struct Types {
 bool takes_norm_modulate(const Types& types);
 bool takes_gated_add(const Types& types);
 bool takes_bias_gelu(const Types& types);
+bool takes_rms_norm(const Types& types);
+bool takes_silu_mul(const Types& types);
+bool takes_rotate(const Types& types);
 
 /// Dense tensors; statistics and `partial` of the accumulating type: fp32, of fp64 tensors fp64.
 struct CpuKernels {
@@ -47,6 +57,18 @@ struct CpuKernels {
   void (*bias_gelu)(const Shape&, const Types&, const void* x, const void* bias, void* y);
   void (*bias_gelu_backward)(const Shape&, const Types&, const void* dy, const void* x, const void* bias,
                              void* partial, void* dx, void* dbias);
+  // Rows of one sample; `row` is the weight, whose gradient is not summed where partial is null.
+  void (*rms_norm)(const Shape&, const Types&, const void* x, const void* weight, double eps, void* y,
+                   void* rstd);
+  void (*rms_norm_backward)(const Shape&, const Types&, const void* dy, const void* x, const void* rstd,
+                            const void* weight, void* partial, void* dx, void* dweight);
+  // Rows of one sample, all of one type.
+  void (*silu_mul)(const Shape&, const Types&, const void* gate, const void* up, void* y);
+  void (*silu_mul_backward)(const Shape&, const Types&, const void* dy, const void* gate, const void* up,
+                            void* dgate, void* dup);
+  // `row` are cosine and sine (T, d). Turns back where `back`, as gradients turn. y is dense.
+  void (*rotate)(const Heads&, const Types&, const void* x, const void* cosine, const void* sine, bool back,
+                 void* y);
 };
 
 /// Of what at::get_cpu_capability() names; of "DEFAULT" where they were not compiled for that.

@@ -9,16 +9,6 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   return at::linear(x, weight, bias);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  at::Tensor h = x.to(at::kFloat);
-  at::Tensor factor = h.pow(2).mean(-1, /*keepdim=*/true);
-  factor = factor + eps;
-  factor = factor.rsqrt();
-  h = h * factor;
-  h = h.to(x.scalar_type());
-  return weight * h;
-}
-
 at::Tensor time_features(const at::Tensor& t) {
   constexpr int64_t half = kTimeFeatures / 2;
   at::Tensor frequency = at::arange(half, t.options().dtype(at::kFloat));

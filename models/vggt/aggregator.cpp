@@ -1,6 +1,7 @@
 // The encoder, the blocks that attend by turns, and the camera head.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/models/ops.h>
 #include <dtk/models/vggt.h>
 
 #include <algorithm>
@@ -25,7 +26,9 @@ at::Tensor constants(at::ArrayRef<double> values, const at::Tensor& like) {
 }
 
 // The halves of each half of a head's channels turn against each other: x (N, T, heads, d).
-at::Tensor turned_by_places(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
+at::Tensor turned_by_places(const Seam& seam, const at::Tensor& x, const at::Tensor& cosine,
+                            const at::Tensor& sine) {
+  if (seam.fuses("dtk::rotate")) return ops::rotate(x, cosine[0].squeeze(1), sine[0].squeeze(1), 2);
   at::Tensor parts = x.unflatten(-1, {2, 2, x.size(-1) / 4});
   at::Tensor other = at::stack({parts.select(-2, 1).neg(), parts.select(-2, 0)}, -2);
   other = other.flatten(-3);
@@ -33,8 +36,8 @@ at::Tensor turned_by_places(const at::Tensor& x, const at::Tensor& cosine, const
   return at::addcmul(other, x, cosine);
 }
 
-// Cosines and sines (1, T, 1, d) of places (row, column), known from the picture's size: special tokens stand at 0,
-// patches from 1 on. The first half of the channels turns by the row, the second by the column; each by
+// Cosines and sines (1, T, 1, d) of places (row, column), known from the picture's size: special tokens stand
+// at 0, patches from 1 on. The first half of the channels turns by the row, the second by the column; each by
 // d/4 frequencies 100^(-4i/d).
 Tensors rotation(const VggtSize& size, int64_t special, int64_t width, int64_t repeats,
                  const at::Tensor& like) {
@@ -81,7 +84,8 @@ at::Tensor Vggt::through(const VggtBlock& block, at::Tensor x, const at::Tensor&
   return x.view({samples, tokens, -1});
 }
 
-// What is normed lies by tokens, so that the result of attention does, too, and its heads join without a copy.
+// What is normed lies by tokens, so that the result of attention does, too, and its heads join without a
+// copy.
 at::Tensor Vggt::attended(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
                           const at::Tensor& sine) const {
   x = block.qkv(x);
@@ -90,9 +94,9 @@ at::Tensor Vggt::attended(const VggtBlock& block, at::Tensor x, const at::Tensor
   x.reset();
   if (block.q_norm.weight.defined()) {
     q = layer_norm(q, block.q_norm, kVggtEps);
-    q = turned_by_places(q, cosine, sine);
+    q = turned_by_places(seam, q, cosine, sine);
     k = layer_norm(k, block.k_norm, kVggtEps);
-    k = turned_by_places(k, cosine, sine);
+    k = turned_by_places(seam, k, cosine, sine);
   }
   q = q.transpose(1, 2);
   k = k.transpose(1, 2);
@@ -116,7 +120,7 @@ at::Tensor Vggt::through_by_tokens(const VggtBlock& block, at::Tensor x, const a
     at::Tensor k = h.select(2, 0), v = h.select(2, 1);
     h.reset();
     k = layer_norm(k, block.k_norm, kVggtEps);
-    k = turned_by_places(k, in[1], in[2]);
+    k = turned_by_places(seam, k, in[1], in[2]);
     return pack(std::move(k), std::move(v));
   };
   const RowsOf tokens{.dim = 1, .each = 1};
@@ -127,7 +131,7 @@ at::Tensor Vggt::through_by_tokens(const VggtBlock& block, at::Tensor x, const a
     h = query(h);
     h = h.unflatten(2, {heads, -1});
     h = layer_norm(h, block.q_norm, kVggtEps);
-    h = turned_by_places(h, in[1], in[2]);
+    h = turned_by_places(seam, h, in[1], in[2]);
     h = h.transpose(1, 2);
     h = seam.attention(std::move(h), k, v, {});
     h = h.transpose(1, 2).flatten(2);

@@ -1,6 +1,7 @@
 #include "cost/call_scratch.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
@@ -80,13 +81,13 @@ const std::unordered_set<std::string>& operators_without_scratch() {
   return *names;
 }
 
+// A fused operator is known by its gradient, which is an operator too; what either needs beside its results
+// is an argument.
 bool is_given_its_scratch(const c10::OperatorHandle& op) {
-  if (!op.operator_name().name.starts_with("dtk::")) return false;
-  static const std::unordered_set<std::string> take_none = {"dtk::norm_modulate", "dtk::gated_add",
-                                                            "dtk::bias_gelu"};
-  const auto& arguments = op.schema().arguments();
-  return take_none.count(op.operator_name().name) > 0 ||
-         (!arguments.empty() && arguments.back().name() == "partial");
+  const std::string& name = op.operator_name().name;
+  if (!name.starts_with("dtk::")) return false;
+  return name.find("_backward") != std::string::npos ||
+         c10::Dispatcher::singleton().findOp({name + "_backward", ""});
 }
 
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {

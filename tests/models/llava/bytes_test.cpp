@@ -32,7 +32,7 @@ struct Regime {
   LlavaBase base;
   int64_t rank;
   double dropout;
-  int64_t ours, theirs;  // bytes a token and layer, each + 4·H + 8
+  int64_t composed, fused, theirs;  // bytes a token and layer, each + 4·H + 8
 };
 
 LlavaOptions options_of(const Regime& regime) {
@@ -58,7 +58,7 @@ LlavaBatch batch_of(int64_t tokens, c10::Device device) {
   return batch;
 }
 
-Bytes kept(const Regime& regime, int64_t tokens) {
+Bytes kept(const Regime& regime, int64_t tokens, bool fuses = false) {
   const c10::Device device = test_device();
   Llava model(options_of(regime), device);
   for (const auto& [name, parameter] : model.parameters()) {
@@ -68,6 +68,7 @@ Bytes kept(const Regime& regime, int64_t tokens) {
     for (const auto& [suffix, tensor] : weight.tensors()) policies::mark_frozen(tensor);
   }
   model.seam.run = policies::run_with_module_path();
+  model.seam.fuses = [fuses](std::string_view) { return fuses; };
   const policies::AutocastGuard autocast(device.type(), regime.autocast, at::kBFloat16);
   const auto noted = std::make_shared<SavedBytes>();
   const policies::SavedTensorScope scope(noted);
@@ -80,39 +81,44 @@ Bytes kept(const Regime& regime, int64_t tokens) {
 TEST_CASE("a layer of LLaVA's decoder keeps what its law says, at most what the original keeps", "[device]") {
   const policies::SavedTensorEngineGuard engine;
   const Regime regime = GENERATE(values<Regime>({
-      {"trained, fp32", true, false, LlavaBase::fp32, 0, 0, 40 * h + 16 * f, 40 * h + 16 * f},
-      {"trained, fp32 under bf16 autocast", true, true, LlavaBase::fp32, 0, 0, 34 * h + 8 * f,
+      {"trained, fp32", true, false, LlavaBase::fp32, 0, 0, 40 * h + 16 * f, 32 * h + 12 * f,
+       40 * h + 16 * f},
+      {"trained, fp32 under bf16 autocast", true, true, LlavaBase::fp32, 0, 0, 34 * h + 8 * f, 20 * h + 6 * f,
        34 * h + 8 * f},
-      {"frozen, bf16", false, false, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
-      {"frozen, bf16 under autocast", false, true, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
-      {"frozen, fp32", false, false, LlavaBase::fp32, 0, 0, 24 * h + 12 * f, 24 * h + 12 * f},
-      {"frozen, fp32 under bf16 autocast", false, true, LlavaBase::fp32, 0, 0, 16 * h + 6 * f,
+      {"frozen, bf16", false, false, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 12 * h + 4 * f, 16 * h + 6 * f},
+      {"frozen, bf16 under autocast", false, true, LlavaBase::bf16, 0, 0, 16 * h + 6 * f, 12 * h + 4 * f,
+       16 * h + 6 * f},
+      {"frozen, fp32", false, false, LlavaBase::fp32, 0, 0, 24 * h + 12 * f, 24 * h + 8 * f, 24 * h + 12 * f},
+      {"frozen, fp32 under bf16 autocast", false, true, LlavaBase::fp32, 0, 0, 16 * h + 6 * f, 16 * h + 4 * f,
        16 * h + 6 * f},
       {"adapters on bf16", false, true, LlavaBase::bf16, r, 0, 20 * h + 8 * f + 14 * r,
-       20 * h + 8 * f + 14 * r},
+       16 * h + 6 * f + 14 * r, 20 * h + 8 * f + 14 * r},
       {"adapters on bf16 with dropout", false, true, LlavaBase::bf16, r, 0.05, 20 * h + 8 * f + 14 * r,
-       34 * h + 9 * f + 14 * r},
-      {"frozen, nf4", false, true, LlavaBase::nf4, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
-      {"frozen, int8", false, false, LlavaBase::int8, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
+       16 * h + 6 * f + 14 * r, 34 * h + 9 * f + 14 * r},
+      {"frozen, nf4", false, true, LlavaBase::nf4, 0, 0, 16 * h + 6 * f, 12 * h + 4 * f, 16 * h + 6 * f},
+      {"frozen, int8", false, false, LlavaBase::int8, 0, 0, 16 * h + 6 * f, 12 * h + 4 * f, 16 * h + 6 * f},
       {"adapters on nf4 with dropout", false, true, LlavaBase::nf4, r, 0.05, 20 * h + 8 * f + 14 * r,
-       34 * h + 9 * f + 14 * r},
+       16 * h + 6 * f + 14 * r, 34 * h + 9 * f + 14 * r},
   }));
-  const Bytes many = kept(regime, 96), few = kept(regime, 64);
   CAPTURE(regime.name);
-  for (const char* const layer : {"model.layers.1", "model.layers.2"}) {
-    CHECK((many.at(layer) - few.at(layer)) / 32 == regime.ours + 4 * H + 8);
+  for (const bool fuses : {false, true}) {
+    CAPTURE(fuses);
+    const Bytes many = kept(regime, 96, fuses), few = kept(regime, 64, fuses);
+    for (const char* const layer : {"model.layers.1", "model.layers.2"}) {
+      CHECK((many.at(layer) - few.at(layer)) / 32 == (fuses ? regime.fused : regime.composed) + 4 * H + 8);
+    }
+    for (const auto& [path, bytes] : many) {
+      CAPTURE(path);
+      CHECK_FALSE(path.starts_with("model.vision_tower"));
+    }
   }
-  CHECK(regime.ours <= regime.theirs);
-  for (const auto& [path, bytes] : many) {
-    CAPTURE(path);
-    CHECK_FALSE(path.starts_with("model.vision_tower"));
-  }
+  CHECK(regime.composed <= regime.theirs);
 }
 
 TEST_CASE("of frozen weights nothing is kept but themselves, however they are stored", "[device]") {
   const policies::SavedTensorEngineGuard engine;
   const auto saved = [](LlavaBase base) {
-    return kept({"", false, true, base, 0, 0, 0, 0}, 64).at("model.layers.1");
+    return kept({"", false, true, base, 0, 0, 0, 0, 0}, 64).at("model.layers.1");
   };
   const int64_t of_tokens = 64 * (16 * h + 6 * f + 4 * H + 8);
   const int64_t bf16 = saved(LlavaBase::bf16);
@@ -138,7 +144,7 @@ TEST_CASE("a frozen weight in fp32 gives autocast's product and gradient with th
 }
 
 TEST_CASE("answers keep 4h bytes a token and layer of keys and values in bf16, and none for backward") {
-  Llava model(options_of({"", false, true, LlavaBase::bf16, 0, 0, 0, 0}), at::kCPU);
+  Llava model(options_of({"", false, true, LlavaBase::bf16, 0, 0, 0, 0, 0}), at::kCPU);
   std::vector<int64_t> bytes;  // of each layer's keys, then its values, of each token
   model.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
     if (q.size(1) == H && q.size(2) < k.size(2)) {  // not the tower's, and behind a prompt
@@ -165,7 +171,7 @@ TEST_CASE("answers keep 4h bytes a token and layer of keys and values in bf16, a
 
 TEST_CASE("of the head nothing of rows x vocabulary is kept, and rows without a label keep nothing") {
   const policies::SavedTensorEngineGuard engine;
-  const Regime regime{"", false, false, LlavaBase::fp32, 0, 0, 0, 0};
+  const Regime regime{"", false, false, LlavaBase::fp32, 0, 0, 0, 0, 0};
   const Bytes many = kept(regime, 96), few = kept(regime, 64);
   // The hidden gradient (L, h) and, beside it, what the norm needs of L rows.
   CHECK(many.at("lm_head") == 4 * h * 4);
@@ -208,7 +214,7 @@ TEST_CASE("the mask of an adapter's dropout is drawn again for backward, with th
 }
 
 TEST_CASE("gradients of adapters with dropout are bit-equal under recomputation") {
-  const Regime regime{"", false, false, LlavaBase::fp32, r, 0.3, 0, 0};
+  const Regime regime{"", false, false, LlavaBase::fp32, r, 0.3, 0, 0, 0};
   const auto gradients = [&](bool recomputes) {
     Llava model(options_of(regime), at::kCPU, policies::make_generator(at::kCPU, 1));
     const at::Generator some = policies::make_generator(at::kCPU, 2);

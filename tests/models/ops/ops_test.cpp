@@ -45,6 +45,32 @@ Tensor composed_bias_gelu(const Tensors& in) {
   return at::gelu(in[0] + in[1], "tanh");
 }
 
+Tensor composed_rms_norm(const Tensors& in) {
+  return in[0] * (in[0].pow(2).mean(-1, true) + kEps).rsqrt() * in[1];
+}
+Tensor composed_silu_mul(const Tensors& in) {
+  return at::silu(in[0]) * in[1];
+}
+
+// Two heads of two parts of two halves each. Tables hold numbers that each type has.
+constexpr int64_t kParts = 2;
+std::pair<Tensor, Tensor> tables(const Tensor& x) {
+  const auto table = [&](uint64_t seed) {
+    return ((normal({x.size(1), x.size(3)}, seed) * 16).round() / 16).to(x.scalar_type());
+  };
+  return {table(10), table(11)};
+}
+Tensor as_heads(const Tensor& x) {
+  return x.unflatten(2, {2, -1});
+}
+Tensor composed_rotate(const Tensors& in) {
+  const Tensor x = as_heads(in[0]);
+  const auto [cosine, sine] = tables(x);
+  const Tensor halves = x.unflatten(3, {kParts, 2, -1});
+  const Tensor across = at::stack({-halves.select(4, 1), halves.select(4, 0)}, 4).flatten(3);
+  return x * cosine.unsqueeze(1) + across * sine.unsqueeze(1);
+}
+
 struct Operator {
   const char* name;
   std::function<Tensor(const Tensors&)> fused, composed;
@@ -69,7 +95,84 @@ const std::vector<Operator>& operators() {
       {"bias_gelu", [](const Tensors& in) { return dtk::ops::bias_gelu(in[0], in[1]); }, composed_bias_gelu,
        [](int64_t n, int64_t t, int64_t d) {
          return Tensors{normal({n, t, d}, 7) * 2, normal({d}, 8)};
+       }},
+      {"rms_norm",
+       [](const Tensors& in) { return dtk::ops::rms_norm(in[0], in[1], kEps, in[0].scalar_type()); },
+       composed_rms_norm,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 12) * 2 + 0.5, normal({d}, 13)};
+       }},
+      {"silu_mul", [](const Tensors& in) { return dtk::ops::silu_mul(in[0], in[1]); }, composed_silu_mul,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 14) * 2, normal({n, t, d}, 15)};
+       }},
+      {"rotate",
+       [](const Tensors& in) {
+         const Tensor x = as_heads(in[0]);
+         const auto [cosine, sine] = tables(x);
+         return dtk::ops::rotate(x, cosine, sine, kParts);
+       },
+       composed_rotate,
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, 8 * d}, 16)};
        }}};
+  return all;
+}
+
+// Layers whose input is made again in backward, and the two steps that they stand for.
+const std::vector<Operator>& layers() {
+  const auto linear = [](const Tensor& x, const Tensors& in) { return at::linear(x, in[3], in[4]); };
+  static const std::vector<Operator> all{
+      {"norm_modulate_linear",
+       [](const Tensors& in) {
+         return dtk::ops::norm_modulate_linear(in[0], in[1], in[2], kEps, in[3], in[4]);
+       },
+       [linear](const Tensors& in) {
+         const bool wide = in[0].scalar_type() == at::kDouble;
+         return linear(wide ? composed_norm_modulate(in)
+                            : dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, in[3].scalar_type()),
+                       in);
+       },
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 17) * 2 + 0.5, normal({n, d}, 18), normal({n, d}, 19),
+                        normal({d + 2, d}, 20), normal({d + 2}, 21)};
+       }},
+      {"gated_add_norm_modulate_linear",
+       [](const Tensors& in) {
+         const auto [sum, y] =
+             dtk::ops::gated_add_norm_modulate_linear(in[0], in[5], in[6], in[1], in[2], kEps, in[3], in[4]);
+         return at::cat({sum.to(y.scalar_type()), y}, 2);
+       },
+       [linear](const Tensors& in) {
+         const bool wide = in[0].scalar_type() == at::kDouble;
+         const Tensor sum =
+             wide ? composed_gated_add({in[0], in[5], in[6]}) : dtk::ops::gated_add(in[0], in[5], in[6]);
+         const Tensor h = wide ? composed_norm_modulate({sum, in[1], in[2]})
+                               : dtk::ops::norm_modulate(sum, in[1], in[2], kEps, in[3].scalar_type());
+         const Tensor y = linear(h, in);
+         return at::cat({sum.to(y.scalar_type()), y}, 2);
+       },
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 17),  normal({n, d}, 18),  normal({n, d}, 19),
+                        normal({d + 2, d}, 20), normal({d + 2}, 21), normal({n, d}, 22),
+                        normal({n, t, d}, 23)};
+       }},
+      {"bias_gelu_linear",
+       [](const Tensors& in) { return dtk::ops::bias_gelu_linear(in[0], in[1], in[3], in[4]); },
+       [linear](const Tensors& in) {
+         const bool wide = in[0].scalar_type() == at::kDouble;
+         return linear(wide ? composed_bias_gelu(in) : dtk::ops::bias_gelu(in[0], in[1]), in);
+       },
+       [](int64_t n, int64_t t, int64_t d) {
+         return Tensors{normal({n, t, d}, 22) * 2, normal({d}, 23), normal({1}, 24), normal({d + 2, d}, 25),
+                        normal({d + 2}, 26)};
+       }}};
+  return all;
+}
+
+std::vector<Operator> operators_and_layers() {
+  std::vector<Operator> all = operators();
+  all.insert(all.end(), layers().begin(), layers().end());
   return all;
 }
 
@@ -81,7 +184,8 @@ Tensors with_gradients(const std::function<Tensor(const Tensors&)>& fn, const Te
   Tensors all{y.detach()};
   if (y.numel() == 0) return all;
   const Tensor dy = normal(y.sizes(), 9).to(y.scalar_type());
-  for (const Tensor& gradient : torch::autograd::grad({y}, leaves, {dy})) all.push_back(gradient);
+  const auto gradients = torch::autograd::grad({y}, leaves, {dy}, {}, false, /*allow_unused=*/true);
+  for (const Tensor& gradient : gradients) all.push_back(gradient);
   return all;
 }
 
@@ -118,7 +222,7 @@ const std::vector<std::array<int64_t, 3>> kShapes{{1, 1, 1},     {3, 5, 4},    {
 }  // namespace
 
 TEST_CASE("in fp64, results and gradients are those of the composed form") {
-  for (const Operator& op : operators()) {
+  for (const Operator& op : operators_and_layers()) {
     for (const auto& [n, t, d] : kShapes) {
       if (d == 1) continue;  // a norm of one channel is 0 whatever x is: its gradient is rounding alone
       CAPTURE(op.name, n, t, d);
@@ -126,7 +230,8 @@ TEST_CASE("in fp64, results and gradients are those of the composed form") {
       const Tensors fused = with_gradients(op.fused, inputs), composed = with_gradients(op.composed, inputs);
       for (size_t i = 0; i < fused.size(); ++i) {
         CAPTURE(i);
-        CHECK(distance(fused[i], composed[i]) < 1e-12);
+        REQUIRE(fused[i].defined() == composed[i].defined());
+        if (fused[i].defined()) CHECK(distance(fused[i], composed[i]) < 1e-12);
       }
     }
   }
@@ -134,11 +239,12 @@ TEST_CASE("in fp64, results and gradients are those of the composed form") {
 
 // Central differences of a sum with fixed weights, by each number of each input.
 TEST_CASE("gradients are the slopes of the results") {
-  for (const Operator& op : operators()) {
+  for (const Operator& op : operators_and_layers()) {
     const Tensors inputs = op.inputs(2, 3, 5);
     const Tensors analytic = with_gradients(op.fused, inputs);
     const Tensor weights = normal(analytic[0].sizes(), 9);
     for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!analytic[i + 1].defined()) continue;  // an input that the layer has not
       for (int64_t k = 0; k < inputs[i].numel(); ++k) {
         const auto value_at = [&](double step) {
           Tensors moved = converted(inputs, at::kDouble);
@@ -202,6 +308,17 @@ TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer")
       y = dtk::ops::bias_gelu(branch, bias);
       CHECK(y.scalar_type() == half);
       CHECK(in_roundings(y, composed_bias_gelu({as_double(branch), as_double(bias)})) <= 1);
+      y = dtk::ops::rms_norm(x, bias, kEps, half);
+      CHECK(y.scalar_type() == half);
+      CHECK(in_roundings(y, composed_rms_norm({as_double(x), as_double(bias)})) <= 1);
+      y = dtk::ops::rms_norm(branch, bias, kEps, half);
+      CHECK(in_roundings(y, composed_rms_norm({as_double(branch), as_double(bias)})) <= 1);
+      const Tensor qkv = branch.unflatten(2, {5, 8}), q = qkv.slice(2, 1, 3);  // views of a wider buffer
+      const auto [cosine, sine] = tables(q);
+      y = dtk::ops::rotate(q, cosine.to(row), sine.to(row), kParts);
+      CHECK(y.scalar_type() == half);
+      CHECK(y.is_contiguous());
+      CHECK(in_roundings(y, composed_rotate({as_double(q).flatten(2)})) <= 1);
 
       const Tensor leaf = wide.detach().requires_grad_(true);
       const auto through = [&](bool dense) {
@@ -218,6 +335,44 @@ TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer")
   }
 }
 
+TEST_CASE("layers whose input is made again have the bits of those that keep it") {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const Operator& op : layers()) {
+      for (const bool trained : {false, true}) {
+        CAPTURE(op.name, type, trained);
+        // As under autocast: tokens and bias fp32 where the layer's type is narrower.
+        Tensors inputs = converted(op.inputs(3, 65, 40), type);
+        inputs[1] = inputs[1].to(op.name[0] == 'b' ? at::kFloat : type);
+        if (op.name[0] != 'b') inputs[0] = inputs[0].to(at::kFloat);
+        const auto run = [&](const auto& fn) {
+          return with_gradients(
+              [&](Tensors in) {
+                if (!trained) in[3] = inputs[3], in[4] = inputs[4];
+                return fn(in);
+              },
+              inputs);
+        };
+        const Tensors again = run(op.fused), kept = run(op.composed);
+        REQUIRE(again.size() == kept.size());
+        for (size_t i = 0; i < again.size(); ++i) {
+          CAPTURE(i);
+          REQUIRE(again[i].defined() == kept[i].defined());
+          if (again[i].defined()) CHECK(dtk::test::same_bits(again[i], kept[i]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("layers whose input is made again need no bias") {
+  const Tensor x = normal({2, 3, 4}, 1).requires_grad_(true), row = normal({2, 4}, 2);
+  const Tensor weight = normal({5, 4}, 3).requires_grad_(true);
+  const auto gradients = [&](const Tensor& y) { return torch::autograd::grad({y.sum()}, {x, weight}); };
+  const auto again = gradients(dtk::ops::norm_modulate_linear(x, row, row, kEps, weight, {}));
+  const auto kept = gradients(at::linear(dtk::ops::norm_modulate(x, row, row, kEps, at::kDouble), weight));
+  for (size_t i = 0; i < again.size(); ++i) CHECK(distance(again[i], kept[i]) < 1e-14);
+}
+
 TEST_CASE("other layouts are made dense, and give the same bits") {
   const Tensor x = normal({3, 48, 20}, 1).to(at::kFloat), rows = normal({3, 20}, 2).to(at::kFloat);
   const Tensor apart = x.transpose(1, 2).contiguous().transpose(1, 2);
@@ -229,6 +384,13 @@ TEST_CASE("other layouts are made dense, and give the same bits") {
                              norm_modulate(x, rows, rows, kEps, at::kFloat)));
   CHECK(dtk::test::same_bits(dtk::ops::gated_add(apart, by_columns, apart), dtk::ops::gated_add(x, rows, x)));
   CHECK(dtk::test::same_bits(dtk::ops::bias_gelu(apart, rows[0]), dtk::ops::bias_gelu(x, rows[0])));
+  CHECK(dtk::test::same_bits(dtk::ops::rms_norm(apart, rows[0], kEps, at::kFloat),
+                             dtk::ops::rms_norm(x, rows[0], kEps, at::kFloat)));
+  CHECK(dtk::test::same_bits(dtk::ops::silu_mul(apart, x), dtk::ops::silu_mul(x, x)));
+  const Tensor heads = x.unflatten(2, {5, 4}), heads_apart = apart.unflatten(2, {5, 4});
+  const auto [cosine, sine] = tables(heads);
+  CHECK(dtk::test::same_bits(dtk::ops::rotate(heads_apart, cosine, sine, 2),
+                             dtk::ops::rotate(heads, cosine, sine, 2)));
   // A gradient whose layout is another.
   const Tensor leaf = x.detach().requires_grad_(true);
   const auto gradient = [&](const Tensor& dy) {
@@ -238,13 +400,25 @@ TEST_CASE("other layouts are made dense, and give the same bits") {
 }
 
 TEST_CASE("a second derivative is refused by name") {
-  for (const Operator& op : operators()) {
+  for (const Operator& op : operators_and_layers()) {
     Tensors leaves = op.inputs(2, 3, 4);
     for (Tensor& leaf : leaves) leaf.requires_grad_(true);
     CHECK_THROWS_WITH(torch::autograd::grad({op.fused(leaves).sum()}, leaves, {}, /*retain_graph=*/true,
-                                            /*create_graph=*/true),
+                                            /*create_graph=*/true, /*allow_unused=*/true),
                       Contains(std::string("dtk::") + op.name + " has no second derivative"));
   }
+}
+
+TEST_CASE(
+    "the weight of an RMS norm that is not trained has no gradient summed, and the tokens have theirs") {
+  const Tensor weight = normal({33}, 2), x = normal({2, 65, 33}, 1).requires_grad_(true);
+  const auto gradient = [&](const Tensor& by) {
+    return torch::autograd::grad({dtk::ops::rms_norm(x, by, kEps, at::kDouble).sum()}, {x})[0];
+  };
+  CHECK(dtk::test::same_bits(gradient(weight), gradient(weight.detach().requires_grad_(true))));
+  const auto [y, rstd] = dtk::ops::rms_norm_forward(x.detach(), weight, kEps, at::kDouble);
+  CHECK_FALSE(std::get<1>(dtk::ops::rms_norm_backward(y, x.detach(), rstd, weight, false)).defined());
+  CHECK(std::get<1>(dtk::ops::rms_norm_backward(y, x.detach(), rstd, weight, true)).defined());
 }
 
 TEST_CASE("called by name, operators refuse what their kernels cannot read") {
@@ -319,7 +493,20 @@ TEST_CASE("kernels of every instruction set that this machine has agree") {
       k.bias_gelu(flat, same, h.data_ptr(), rows.data_ptr(), g.data_ptr());
       k.bias_gelu_backward(flat, same, h.data_ptr(), h.data_ptr(), rows.data_ptr(), partial.data_ptr(),
                            dh.data_ptr(), dbias.data_ptr());
-      return Tensors{y, mean, rstd, dx, dshift, dscale, sum, dgate, dbranch, g, dh, dbias};
+      Tensor r = empty(h), scale = at::full({134}, NAN), dr = empty(x), dweight = empty(rows[0]);
+      k.rms_norm(flat, types, x.data_ptr(), rows.data_ptr(), kEps, r.data_ptr(), scale.data_ptr());
+      k.rms_norm_backward(flat, types, h.data_ptr(), x.data_ptr(), scale.data_ptr(), rows.data_ptr(),
+                          partial.data_ptr(), dr.data_ptr(), dweight.data_ptr());
+      Tensor s = empty(h), ds = empty(h), du = empty(h);
+      k.silu_mul(flat, same, h.data_ptr(), g.data_ptr(), s.data_ptr());
+      k.silu_mul_backward(flat, same, g.data_ptr(), h.data_ptr(), s.data_ptr(), ds.data_ptr(), du.data_ptr());
+      // Of 53 channels 52 turn, in two parts, by what lies in h and g.
+      Tensor turned = at::full({2, 67, 1, 52}, NAN).to(half), back = turned.clone();
+      const dtk::ops::Heads heads{2, 67, 1, 52, 67 * 53, 53, 53, 2};
+      k.rotate(heads, same, h.data_ptr(), h.data_ptr(), g.data_ptr(), false, turned.data_ptr());
+      k.rotate(heads, same, h.data_ptr(), h.data_ptr(), g.data_ptr(), true, back.data_ptr());
+      return Tensors{y,     mean, rstd,  dx, dshift,  dscale, sum, dgate, dbranch, g,   dh,
+                     dbias, r,    scale, dr, dweight, s,      ds,  du,    turned,  back};
     };
     const Tensors plain = all_of(dtk::ops::cpu_kernels("DEFAULT"));
     for (const std::string& name : names) {
@@ -374,6 +561,26 @@ TEST_CASE("what is refused names operator, argument, what it is and what is allo
   CHECK_THROWS_WITH(bias_gelu(x, at::zeros({5})), Contains("dtk::bias_gelu: bias is [5] on cpu"));
   CHECK_THROWS_WITH(bias_gelu(x, at::zeros({4}, at::kHalf)), Contains("bias Half"));
   CHECK_THROWS_WITH(bias_gelu(at::zeros({}), at::zeros({1})), Contains("allowed: (..., D) with D > 0"));
+  using dtk::ops::rms_norm, dtk::ops::rotate, dtk::ops::silu_mul;
+  const Tensor weight = at::zeros({4});
+  CHECK_THROWS_WITH(rms_norm(x, row, kEps, at::kFloat),
+                    Contains("dtk::rms_norm: weight is [2, 4] on cpu; allowed beside x [2, 3, 4] on cpu: [4] "
+                             "there"));
+  CHECK_THROWS_WITH(rms_norm(x.to(at::kHalf), weight, kEps, at::kFloat),
+                    Contains("dtk::rms_norm: x Half, weight Float, result Float is no combination"));
+  CHECK_THROWS_WITH(silu_mul(x, x.to(at::kHalf)),
+                    Contains("dtk::silu_mul: gate is Float, up Half; allowed: one type of Float"));
+  CHECK_THROWS_WITH(silu_mul(x, x[0]), Contains("dtk::silu_mul: up is [3, 4] on cpu"));
+  const Tensor heads = x.unsqueeze(2), table = at::zeros({3, 4});
+  CHECK_THROWS_WITH(rotate(x, table, table, 1),
+                    Contains("dtk::rotate: x is [2, 3, 4]; allowed: (N, T, H, d)"));
+  CHECK_THROWS_WITH(rotate(heads, table, table, 4),
+                    Contains("dtk::rotate: 4 channels in 4 parts; allowed: parts of two halves each"));
+  CHECK_THROWS_WITH(rotate(heads, table, weight, 1), Contains("dtk::rotate: sine is [4] on cpu"));
+  CHECK_THROWS_WITH(rotate(heads, table.to(at::kHalf), table.to(at::kHalf), 1),
+                    Contains("x Float, cosine and sine Half, result Float is no combination"));
+  CHECK_THROWS_WITH(rotate(heads, table, table.clone().requires_grad_(true), 1),
+                    Contains("dtk::rotate: cosine or sine requires a gradient; allowed: constants"));
 }
 
 TEST_CASE("a library that is none of CUDA kernels is not opened, and said why") {

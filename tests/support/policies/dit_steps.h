@@ -73,15 +73,18 @@ inline int64_t kept_by_block(const Combination& on, int64_t N) {
   // Softmax in bf16: as it is on the CPU; in fp32 on CUDA, with a copy in bf16 for the product that follows.
   const int64_t weights = on.bf16 ? (on_cpu() ? 2 : 6) : 4;
   const int64_t attention = on.fused ? 4 * H : weights * H * T;
-  // Without the two normalised tensors, which are fp32; of a sample without two times 1 + scale.
-  const int64_t normalised = on.fused_operators ? 8 * D : 0;
+  // Fused operators keep x, qkv, and the results of attention, proj, fc1 and fc2: without the two normalised
+  // tensors and their statistics, the sum between the halves, which are fp32, and what qkv, fc1 and fc2 read; of
+  // a sample without two times 1 + scale.
+  const int64_t composed = (on.bf16 ? 48 : 80) * D + 16, fused = (on.bf16 ? 24 : 44) * D;
   const int64_t factors = on.fused_operators ? (on.bf16 ? 4 : 8) * D : 0;
-  const int64_t token = (on.bf16 ? 48 : 80) * D - normalised + 16 + attention;
+  const int64_t token = (on.fused_operators ? fused : composed) + attention;
   return N * (T * token + (on.bf16 ? 18 : 36) * D - factors);
 }
 
 inline int64_t casts_of_block(const Combination& on) {
-  return on.bf16 && !on.checkpointed ? 36 * D * D : 0;
+  // Of the modulation 6 D², qkv 3 D², proj D², fc1 and fc2 4 D² each; those that are made again are not kept.
+  return on.bf16 && !on.checkpointed ? 2 * (on.fused_operators ? 6 + 1 : 6 + 3 + 1 + 4 + 4) * D * D : 0;
 }
 
 /// What a checkpointed block keeps: its input x.

@@ -17,27 +17,33 @@ namespace {
 /// Bytes a token and layer, but for the row sums of attention: a·h + b·f + c·r, with h of text.hidden, f of
 /// text.mlp and r of lora.r.
 struct Law {
-  int64_t hidden, mlp, rank;
-  const char* formula;
+  int64_t hidden, mlp, rank = 0;
+
+  std::string formula() const {
+    return fmt::format("{}h + {}f", hidden, mlp) + (rank > 0 ? fmt::format(" + {}r", rank) : "");
+  }
 };
 
 // Those that the family's tests count, to the byte. Attention whose weights are stored keeps more, by the
 // square of the tokens.
 std::optional<Law> law_of(const models::LlavaOptions& model, const policies::PolicyOptions& options,
                           c10::Device device) {
-  if (!policies::policy_kind("attention").is_on(options, device)) return std::nullopt;
-  const bool autocast = policies::policy_kind("precision").is_on(options, device);
+  const auto is_on = [&](const char* name) { return policies::policy_kind(name).is_on(options, device); };
+  if (!is_on("attention")) return std::nullopt;
+  const bool autocast = is_on("precision"), fused = is_on("fusion");
   const models::LlavaTrained& trained = model.trained;
   const bool is_fp32 = model.base == models::LlavaBase::fp32;
+  const auto law = [&](const Law& composed, const Law& of_fused) { return fused ? of_fused : composed; };
   if (trained.text && trained.lora) return std::nullopt;
-  if (trained.text) return autocast ? Law{34, 8, 0, "34h + 8f"} : Law{40, 16, 0, "40h + 16f"};
+  if (trained.text) return autocast ? law({34, 8}, {20, 6}) : law({40, 16}, {32, 12});
   if (!trained.projector && !trained.vision) return std::nullopt;  // no gradient passes the first layers
   if (trained.lora) {
     const bool all = model.lora.targets.size() == models::LlavaLora{}.targets.size();
     if (!autocast || is_fp32 || !all) return std::nullopt;
-    return Law{20, 8, 14, "20h + 8f + 14r"};
+    return law({20, 8, 14}, {16, 6, 14});
   }
-  return is_fp32 && !autocast ? Law{24, 12, 0, "24h + 12f"} : Law{16, 6, 0, "16h + 6f"};
+  if (!is_fp32) return law({16, 6}, {12, 4});
+  return autocast ? law({16, 6}, {16, 4}) : law({24, 12}, {24, 8});
 }
 
 std::string what_is_trained(const models::LlavaOptions& model) {
@@ -50,7 +56,7 @@ TokenNote layers_note(const models::LlavaOptions& model, const Law& law) {
   const int64_t bytes = law.hidden * *model.text.hidden + law.mlp * *model.text.mlp +
                         law.rank * model.lora.r + 4 * *model.text.heads + 8;
   return {.modules = "model.layers.",
-          .text = fmt::format("law {} + 4·heads + 8 ({}): {}", law.formula, what_is_trained(model),
+          .text = fmt::format("law {} + 4·heads + 8 ({}): {}", law.formula(), what_is_trained(model),
                               with_separators(bytes)),
           .bytes = bytes};
 }

@@ -56,8 +56,7 @@ class Dit {
   at::Tensor embed_time(const at::Tensor& t) const;
   at::Tensor embed_label(at::Tensor y, bool training, const std::optional<at::Tensor>& drop) const;
   at::Tensor block(const DitBlock& block, at::Tensor x, const at::Tensor& c, bool training) const;
-  at::Tensor attention(const DitBlock& block, at::Tensor x) const;
-  at::Tensor mlp(const DitBlock& block, at::Tensor x, bool training) const;
+  at::Tensor attention(const DitBlock& block, at::Tensor qkv) const;
   at::Tensor final_layer(at::Tensor x, const at::Tensor& c) const;
   at::Tensor unpatchify(at::Tensor x) const;
 

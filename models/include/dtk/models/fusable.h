@@ -4,6 +4,8 @@
 #include <dtk/models/layers.h>
 #include <dtk/models/seam.h>
 
+#include <utility>
+
 namespace dtk::models {
 
 /// LN(x)·(1 + scale) + shift, for a linear layer to read: x (N, T, D) without affine weights, shift and scale
@@ -11,10 +13,32 @@ namespace dtk::models {
 at::Tensor norm_modulate(const Seam& seam, const at::Tensor& x, const at::Tensor& shift,
                          const at::Tensor& scale, double eps);
 
+/// The layer of norm_modulate(). Fused, what the layer reads is made again in backward.
+at::Tensor norm_modulate_linear(const Seam& seam, const at::Tensor& x, const at::Tensor& shift,
+                                const at::Tensor& scale, double eps, const Linear& linear);
+
 /// x + gate·branch: x and branch (N, T, D), gate (N, D).
 at::Tensor gated_add(const Seam& seam, const at::Tensor& x, const at::Tensor& gate, at::Tensor branch);
 
 /// gelu(fc1(x)), tanh form; fused, the layer's bias is added there. What fc1 makes may be kept as fc1_out.
 at::Tensor mlp_activation(const Seam& seam, const Linear& fc1, at::Tensor x);
+
+/// fc2(gelu(fc1(x))), likewise. Fused, gelu's result is made again in backward.
+at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x);
+
+/// {y, fc2(gelu(fc1(norm_modulate(y))))} with y = gated_add(x, gate, branch), the MLP through Seam::rows,
+/// with elements dropped before fc2. What fc2 makes may be kept as fc2_out. Fused and without dropout, y and
+/// what the layers read are made again in backward.
+std::pair<at::Tensor, at::Tensor> gated_add_mlp(const Seam& seam, at::Tensor x, const at::Tensor& gate,
+                                                at::Tensor branch, const at::Tensor& shift,
+                                                const at::Tensor& scale, double eps, const Linear& fc1,
+                                                const Linear& fc2, double dropout);
+
+/// x / √(mean x² + eps) · weight over the last dimension, in fp32 up to the product with the weight (D).
+/// Fused, and under autocast, the result has autocast's type already.
+at::Tensor rms_norm(const Seam& seam, const at::Tensor& x, const at::Tensor& weight, double eps);
+
+/// silu(gate)·up, both (..., D).
+at::Tensor silu_mul(const Seam& seam, at::Tensor gate, const at::Tensor& up);
 
 }  // namespace dtk::models

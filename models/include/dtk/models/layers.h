@@ -17,12 +17,10 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-/// x (..., in) times weightᵀ of a weight (out, in) that is not trained. Under autocast at::linear would convert
-/// the weight for its product and keep the copy until backward, 2 B a number; here it is converted again there.
+/// x (..., in) times weightᵀ of a weight (out, in) that is not trained. Under autocast at::linear would
+/// convert the weight for its product and keep the copy until backward, 2 B a number; here it is converted
+/// again there.
 at::Tensor frozen_linear(const at::Tensor& x, const at::Tensor& weight);
-
-/// x / √(mean x² + eps) · weight over the last dimension, in fp32 up to the product with the weight (D).
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 inline constexpr int64_t kTimeFeatures = 256;
 

@@ -133,7 +133,8 @@ class Vggt {
   at::Tensor embedded(at::Tensor pictures, const VggtSize& size) const;
   at::Tensor positions(const VggtSize& size) const;
   at::Tensor with_special_tokens(at::Tensor x, int64_t first, int64_t frames_of_scene) const;
-  /// x (N, T, width); cosine and sine (1, T, 1, width/heads) of the tokens' places, undefined where none turn.
+  /// x (N, T, width); cosine and sine (1, T, 1, width/heads) of the tokens' places, undefined where none
+  /// turn.
   at::Tensor through(const VggtBlock& block, at::Tensor x, const at::Tensor& cosine,
                      const at::Tensor& sine) const;
   /// The same without gradient, of tokens a few at a time: keys and values of all come first.

@@ -45,41 +45,53 @@ TEST_CASE("a token's bytes in a decoder layer are planned as the law says, in ea
   struct Regime {
     bool autocasts;
     std::vector<std::string> overrides;
-    std::string law;
+    std::string composed, fused, of;
   };
   const Regime regime = GENERATE(values<Regime>({
-      {true, {"train.parts=[\"projector\",\"text\"]"}, "34h + 8f + 4·heads + 8 (trained)"},
-      {false, {"train.parts=[\"projector\",\"text\"]"}, "40h + 16f + 4·heads + 8 (trained)"},
-      {true, {"train.parts=[\"projector\"]"}, "16h + 6f + 4·heads + 8 (frozen bf16)"},
-      {false,
-       {"train.parts=[\"projector\"]", "llava.base=\"fp32\""},
-       "24h + 12f + 4·heads + 8 (frozen fp32)"},
-      {true, {"train.parts=[\"projector\"]", "llava.base=\"fp32\""}, "16h + 6f + 4·heads + 8 (frozen fp32)"},
-      {true, {"train.parts=[\"projector\"]", "llava.base=\"nf4\""}, "16h + 6f + 4·heads + 8 (frozen nf4)"},
+      {true, {"train.parts=[\"projector\",\"text\"]"}, "34h + 8f", "20h + 6f", "trained"},
+      {false, {"train.parts=[\"projector\",\"text\"]"}, "40h + 16f", "32h + 12f", "trained"},
+      {true, {"train.parts=[\"projector\"]"}, "16h + 6f", "12h + 4f", "frozen bf16"},
+      {false, {"train.parts=[\"projector\"]", "llava.base=\"fp32\""}, "24h + 12f", "24h + 8f", "frozen fp32"},
+      {true, {"train.parts=[\"projector\"]", "llava.base=\"fp32\""}, "16h + 6f", "16h + 4f", "frozen fp32"},
+      {true, {"train.parts=[\"projector\"]", "llava.base=\"nf4\""}, "16h + 6f", "12h + 4f", "frozen nf4"},
       {true,
        {"train.parts=[\"projector\",\"lora\"]", "llava.base=\"int8\"", "llava.lora.r=4"},
-       "20h + 8f + 14r + 4·heads + 8 (frozen int8, adapters of r = 4)"},
+       "20h + 8f + 14r",
+       "16h + 6f + 14r",
+       "frozen int8, adapters of r = 4"},
       {true,
        {"train.parts=[\"projector\",\"lora\"]", "llava.base=\"nf4\"", "llava.lora.r=4",
         "llava.lora.dropout=0.1"},
-       "20h + 8f + 14r + 4·heads + 8 (frozen nf4, adapters of r = 4)"},
+       "20h + 8f + 14r",
+       "16h + 6f + 14r",
+       "frozen nf4, adapters of r = 4"},
       {false,
        {"train.parts=[\"projector\"]", "policies.precision.enabled=true"},
-       "16h + 6f + 4·heads + 8 (frozen bf16)"},
+       "16h + 6f",
+       "12h + 4f",
+       "frozen bf16"},
       {false,
        {"train.parts=[\"projector\",\"text\"]", "policies.precision.enabled=true"},
-       "34h + 8f + 4·heads + 8 (trained)"},
-      {true, {"train.parts=[\"projector\"]", "memory.split=4"}, "16h + 6f + 4·heads + 8 (frozen bf16)"},
+       "34h + 8f",
+       "20h + 6f",
+       "trained"},
+      {true, {"train.parts=[\"projector\"]", "memory.split=4"}, "16h + 6f", "12h + 4f", "frozen bf16"},
       {true,
        {"train.parts=[\"projector\"]", "policies.checkpoint.keep=\"offload\""},
-       "16h + 6f + 4·heads + 8 (frozen bf16)"},
+       "16h + 6f",
+       "12h + 4f",
+       "frozen bf16"},
   }));
+  const bool fuses = GENERATE(false, true);
   const c10::Device device = GENERATE(kCpu, kCuda);
-  CAPTURE(regime.law, device);
-  const LoadedConfig loaded = tiny(regime.overrides, regime.autocasts);
+  const std::string stated = (fuses ? regime.fused : regime.composed) + " + 4·heads + 8 (" + regime.of + ")";
+  CAPTURE(stated, device);
+  std::vector<std::string> overrides = regime.overrides;
+  overrides.emplace_back(fuses ? "policies.fusion.cuda=true" : "policies.fusion.enabled=false");
+  const LoadedConfig loaded = tiny(overrides, regime.autocasts);
   const PerToken costs = per_token(make_plan(loaded, device), device);
   const TokenNote& law = law_of(costs);
-  CHECK_THAT(law.text, Catch::StartsWith("law " + regime.law + ": "));
+  CHECK_THAT(law.text, Catch::StartsWith("law " + stated + ": "));
   const TokenCost& layers = layers_of(costs);
   const policies::SegmentKeeps& keep = loaded.config.policies.checkpoint.keep;
   CHECK(layers.count == (keep.offloads_all() ? 1 : 2));  // the last layer waits nowhere
@@ -87,7 +99,7 @@ TEST_CASE("a token's bytes in a decoder layer are planned as the law says, in ea
   CHECK_THAT(per_token_text(costs), !Catch::Contains("the plan differs from it"));
   // A checkpointed layer keeps its input alone, which has the type of the words' embeddings; one whose
   // tensors wait in host memory the small ones of attention.
-  const bool is_fp32 = regime.law.ends_with("(trained)") || regime.law.ends_with("fp32)");
+  const bool is_fp32 = regime.of == "trained" || regime.of == "frozen fp32";
   const models::LlavaText& sizes = llava::options_of(loaded.config).model.text;
   const int64_t input = (is_fp32 ? 4 : 2) * *sizes.hidden, small = 4 * *sizes.heads + 8;
   CHECK(layers.checkpointed == static_cast<double>(keep.offloads_all() ? small : input));

@@ -5,6 +5,7 @@
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/ops.h>
+#include <malloc.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdio>
@@ -84,6 +85,50 @@ Case bias_gelu(const Sizes& s, at::ScalarType half) {
   return one;
 }
 
+Case rms_norm(const Sizes& s, at::ScalarType half) {
+  const Tensor x = at::randn({s.samples, s.tokens, s.width}), weight = at::randn({s.width});
+  const auto [y, rstd] = ops::rms_norm_forward(x, weight, kEps, half);
+  Case one{"rms_norm", {x, weight}, {}, {}, {}};
+  one.fused = [half](const Tensors& in) { return ops::rms_norm(in[0], in[1], kEps, half); };
+  one.composed = [half](const Tensors& in) {
+    const Tensor factor = (in[0].pow(2).mean(-1, /*keepdim=*/true) + kEps).rsqrt();
+    return (in[0] * factor * in[1]).to(half);
+  };
+  one.backward = [x = x, weight = weight, rstd = rstd](const Tensor& dy) {
+    ops::rms_norm_backward(dy, x, rstd, weight, /*of_weight=*/true);
+  };
+  one.forward_bytes = bytes(x) + bytes(y);
+  one.backward_bytes = bytes(y) + 2 * bytes(x);
+  return one;
+}
+
+Case silu_mul(const Sizes& s, at::ScalarType half) {
+  const Tensor gate = at::randn({s.samples, s.tokens, 2 * s.width}).to(half), up = at::randn_like(gate);
+  Case one{"silu_mul", {gate, up}, {}, {}, {}};
+  one.fused = [](const Tensors& in) { return ops::silu_mul(in[0], in[1]); };
+  one.composed = [](const Tensors& in) { return at::silu(in[0]) * in[1]; };
+  one.backward = [gate, up](const Tensor& dy) { ops::silu_mul_backward(dy, gate, up); };
+  one.forward_bytes = 3 * bytes(gate);
+  one.backward_bytes = 5 * bytes(gate);
+  return one;
+}
+
+// Heads of 64 channels.
+Case rotate(const Sizes& s, at::ScalarType half) {
+  const Tensor x = at::randn({s.samples, s.tokens, s.width / 64, 64}).to(half);
+  const Tensor cosine = at::randn({s.tokens, 64}).to(half), sine = at::randn_like(cosine);
+  Case one{"rotate", {x}, {}, {}, {}};
+  one.fused = [=](const Tensors& in) { return ops::rotate(in[0], cosine, sine, 1); };
+  one.composed = [=](const Tensors& in) {
+    const auto halves = in[0].chunk(2, -1);
+    const Tensor across = at::cat({-halves[1], halves[0]}, -1);
+    return in[0] * cosine.unsqueeze(1) + across * sine.unsqueeze(1);
+  };
+  one.backward = [=](const Tensor& dy) { ops::rotate_backward(dy, cosine, sine, 1); };
+  one.forward_bytes = one.backward_bytes = 2 * bytes(x);
+  return one;
+}
+
 struct Times {
   std::vector<double> ms;
   double middle() const { return bench::median(ms); }
@@ -145,7 +190,7 @@ void run(const Sizes& sizes, int64_t rounds) {
       "composed, "
       "ratio | forward and backward ms |\n|---|---|---:|---:|---:|---:|---:|\n");
   for (const at::ScalarType half : {at::kFloat, at::kBFloat16}) {
-    for (const auto& make : {&norm_modulate, &gated_add, &bias_gelu})
+    for (const auto& make : {&norm_modulate, &gated_add, &bias_gelu, &rms_norm, &silu_mul, &rotate})
       measure(make(sizes, half), half, rounds);
   }
 }
@@ -153,6 +198,9 @@ void run(const Sizes& sizes, int64_t rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Results lie where earlier ones lay, as in training; pages fresh from the system would be measured else.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   cxxopts::Options options("operator-bandwidth",
                            "Fused operators beside a copy and beside LibTorch's operators");
   options.add_options()("samples", "N", cxxopts::value<int64_t>()->default_value("16"))(

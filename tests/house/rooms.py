@@ -71,8 +71,8 @@ MODELS = rows(
         ("ops/cuda", "CUDA kernels of fused operators: a library that is loaded at run time", ""),
         ("dit", "the diffusion transformer DiT", "seam ops"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam ops"),
-        ("llava", "the vision-language model LLaVA", "seam quantized"),
-        ("vggt", "VGGT: cameras, depths and points from pictures of a scene", "seam"),
+        ("llava", "the vision-language model LLaVA", "seam ops quantized"),
+        ("vggt", "VGGT: cameras, depths and points from pictures of a scene", "seam ops"),
     ],
 )
 TOOLKIT = rows(

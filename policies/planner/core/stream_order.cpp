@@ -8,6 +8,8 @@
 namespace dtk::planner {
 namespace {
 
+thread_local int64_t waits_of_thread = 0;
+
 std::string stream_name(c10::StreamId stream) {
   return stream == StreamOrder::kHost ? "the host" : "stream " + std::to_string(stream);
 }
@@ -141,7 +143,13 @@ StreamOrder::Clock StreamOrder::record(c10::StreamId stream) {
 void StreamOrder::wait(c10::StreamId stream, const Clock& event) {
   const std::lock_guard lock(mutex_);
   raise(clock(stream), event);
-  if (stream == kHost) forget_arrived();
+  if (stream != kHost) return;
+  ++waits_of_thread;
+  forget_arrived();
+}
+
+int64_t StreamOrder::host_waits() {
+  return waits_of_thread;
 }
 
 void StreamOrder::synchronize(c10::StreamId stream) {

@@ -128,13 +128,13 @@ Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::option
 void note_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
   note_use(source, false, "aten::copy_");
   note_use(self, true, "aten::copy_");
-  if (self.is_cuda() || self.numel() == 0) return;
+  if ((self.is_cuda() && source.is_cuda()) || self.numel() == 0) return;
   StreamOrder& order = StreamOrder::instance();
-  const void* const to = self.const_data_ptr();
-  if (non_blocking && PinnedMemory::instance().holds(to)) {
-    order.writes_host(to, static_cast<int64_t>(self.nbytes()), current_stream());
-  } else {
+  const void* const of_host = self.is_cuda() ? source.const_data_ptr() : self.const_data_ptr();
+  if (!non_blocking || !PinnedMemory::instance().holds(of_host)) {
     order.synchronize(current_stream());
+  } else if (!self.is_cuda()) {
+    order.writes_host(of_host, static_cast<int64_t>(self.nbytes()), current_stream());
   }
 }
 

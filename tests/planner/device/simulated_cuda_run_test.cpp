@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "core/stream_order.h"
 #include "support/catch.h"
 #include "support/device/devices.h"
 #include "support/files/finite_checkpoint.h"
@@ -411,6 +412,31 @@ TEST_CASE("a refused step on cuda:0: wherever in it the device is full, it can b
     CHECK(trainer.steps() == 4);
   });
   CHECK(refused > 150);
+}
+
+TEST_CASE("between its reports a step on cuda:0 never waits for the device, whatever the policies") {
+  LoadedConfig loaded = test::tiny("out");
+  loaded.config.train.log_every = 100;
+  loaded.config.train.accumulate = GENERATE(1, 2);
+  loaded.config.train.on_not_finite = GENERATE(NotFinite::stop, NotFinite::skip);
+  loaded.config.policies.ema.device = GENERATE(policies::EmaDevice::same, policies::EmaDevice::cpu);
+  loaded.config.policies.checkpoint.keep =
+      GENERATE(policies::KeepWord::block, policies::KeepWord::all, policies::KeepWord::offload);
+  loaded.config.policies.checkpoint.offload_min_bytes = {1};
+  loaded.config.policies.fusion.cuda = true;
+  int64_t waits = -1, reported = -1;
+  planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
+    PlansClock clock;
+    Trainer trainer(loaded.config, kCuda, test::tiny_data(), clock);
+    trainer.step();  // whose first batch and state are made
+    const int64_t before = planner::StreamOrder::host_waits();
+    for (int i = 0; i < 3; ++i) trainer.step();
+    waits = planner::StreamOrder::host_waits() - before;
+    trainer.read_scalars_sync();
+    reported = planner::StreamOrder::host_waits() - before - waits;
+  });
+  CHECK(waits == 0);
+  CHECK(reported > 0);  // what is read is waited for, and counted
 }
 
 TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes on with what fits") {

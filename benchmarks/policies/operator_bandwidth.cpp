@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <functional>
@@ -113,10 +114,11 @@ Case silu_mul(const Sizes& s, at::ScalarType half) {
   return one;
 }
 
-// Heads of 64 channels.
+// Heads of 64 channels, where there are so many.
 Case rotate(const Sizes& s, at::ScalarType half) {
-  const Tensor x = at::randn({s.samples, s.tokens, s.width / 64, 64}).to(half);
-  const Tensor cosine = at::randn({s.tokens, 64}).to(half), sine = at::randn_like(cosine);
+  const int64_t head = std::min<int64_t>(64, s.width);
+  const Tensor x = at::randn({s.samples, s.tokens, s.width / head, head}).to(half);
+  const Tensor cosine = at::randn({s.tokens, head}).to(half), sine = at::randn_like(cosine);
   Case one{"rotate", {x}, {}, {}, {}};
   one.fused = [=](const Tensors& in) { return ops::rotate(in[0], cosine, sine, 1); };
   one.composed = [=](const Tensors& in) {

@@ -83,15 +83,23 @@ at::Generator make_generator(c10::Device device, uint64_t seed) {
   return generator;
 }
 
+void seed_generator(const at::Generator& generator, uint64_t seed) {
+  at::Generator same = generator;
+  const std::lock_guard lock(same.mutex());
+  same.set_current_seed(seed);
+}
+
+DefaultGeneratorScope::DefaultGeneratorScope(c10::Device device)
+    : generator_(at::globalContext().defaultGenerator(device)), previous_(generator_state(generator_)) {}
+
 DefaultGeneratorScope::DefaultGeneratorScope(c10::Device device, std::string& state)
-    : generator_(at::globalContext().defaultGenerator(device)),
-      state_(state),
-      previous_(generator_state(generator_)) {
-  set_generator_state(generator_, state_);
+    : DefaultGeneratorScope(device) {
+  state_ = &state;
+  set_generator_state(generator_, state);
 }
 
 DefaultGeneratorScope::~DefaultGeneratorScope() {
-  state_ = generator_state(generator_);
+  if (state_ != nullptr) *state_ = generator_state(generator_);
   set_generator_state(generator_, previous_);
 }
 

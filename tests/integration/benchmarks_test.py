@@ -51,7 +51,7 @@ class Benchmarks(unittest.TestCase):
         output = run(FOLDER / "operator-bandwidth", "--samples", "2", "--tokens", "8", "--width", "48", "--rounds", "3")
         table = rows(output)
         self.assertEqual([(row["operator"], row["beside fp32"]) for row in table],
-                         [(name, kind) for kind in ("Float", "BFloat16") for name in ("norm_modulate", "gated_add", "bias_gelu")])
+                         [(name, kind) for kind in ("Float", "BFloat16") for name in ("norm_modulate", "gated_add", "bias_gelu", "rms_norm", "silu_mul", "rotate")])
         for row in table:
             for cell in list(row.values())[2:5]:
                 for number in re.findall(r"[\d.]+", cell):

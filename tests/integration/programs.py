@@ -24,7 +24,7 @@ WHAT_TO_DO = (  # of weights that are not those of the model
     "  Allowed are the parameters of this model, all of them and no others, in floating point; name such "
     "weights, or set [model] as these were trained\n"
 )
-TENSOR_FILES = ("model.safetensors", "optimizer.safetensors", "ema.safetensors", "random.safetensors")
+TENSOR_FILES = ("model.safetensors", "optimizer.safetensors", "ema.safetensors")
 
 CONFIG = f"""\
 [train]

@@ -40,7 +40,7 @@ class DoneRun(ProgramTest):
             str(path.relative_to(self.run_folder)) for path in self.run_folder.rglob("*") if path.is_file()
         }
         names = "config.toml data.json ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
-        names += ["origins.json", "random.safetensors", "state.json"]
+        names += ["origins.json", "state.json"]
         expected = {"config.toml", "data.json", "lock", "log.jsonl", "memory.json", "report.html", f"samples/step-{STEPS:08}.png"}
         (events,) = {file for file in files if file.startswith("tensorboard/")}
         self.assertRegex(events, r"^tensorboard/events\.out\.tfevents\.\d{10}\.dit-train$")

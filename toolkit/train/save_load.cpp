@@ -49,15 +49,8 @@ static void from_json(const nlohmann::json& json, ConfigChange& change) {
 namespace {
 
 constexpr char kOptimizer[] = "optimizer.safetensors";
-constexpr char kRandom[] = "random.safetensors";
 constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json",
                kHistory[] = "history.json";
-
-at::Tensor bytes_tensor(const std::string& bytes) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
-  return tensor;
-}
 
 std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
   std::vector<NamedTensor> list;
@@ -67,7 +60,8 @@ std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tens
 
 using StrictJson = nlohmann::json;
 
-constexpr int64_t kStateVersion = 1;
+// 2: what is drawn follows from seed and place, and no state of a generator is kept.
+constexpr int64_t kStateVersion = 2;
 
 StrictJson read_json(const Checkpoint& checkpoint, const char* file) {
   constexpr int max_depth = 4;
@@ -103,6 +97,13 @@ StrictJson read_state(const Checkpoint& checkpoint) {
       refuse_state(checkpoint, "the key " + in_quotes(key) + ", which no run writes");
   }
   const int64_t version = count_at(checkpoint, json, "version");
+  if (version < kStateVersion) {
+    throw FileError(fmt::format(
+        "{}: version {}, of an earlier program; this one resumes version {}; a new run takes the weights by "
+        "train.init_from = {}",
+        (checkpoint.folder() / kState).string(), version, kStateVersion,
+        in_quotes(checkpoint.folder().string())));
+  }
   if (version != kStateVersion)
     refuse_state(checkpoint,
                  fmt::format("version {}; this program reads version {}", version, kStateVersion));
@@ -147,18 +148,6 @@ std::vector<StoredTensor> finite_tensors(const Checkpoint& checkpoint, const std
   return tensors;
 }
 
-std::string stream(const Checkpoint& checkpoint, const std::vector<StoredTensor>& streams,
-                   const std::string& name) {
-  for (const StoredTensor& entry : streams) {
-    if (entry.name != name || entry.type != at::kByte) continue;
-    std::string bytes(static_cast<size_t>(c10::multiply_integers(entry.shape)), '\0');
-    // Not of LibTorch's allocator: in a run that is resumed no byte more is counted than in a new one.
-    copy_stored(entry, at::from_blob(bytes.data(), entry.shape, at::kByte));
-    return bytes;
-  }
-  throw FileError((checkpoint.folder() / kRandom).string() + ": no random stream \"" + name + "\"");
-}
-
 void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trainer& trainer) {
   for (const auto& policy : trainer.policies().list()) {
     policies::StoredPolicyState state;
@@ -188,29 +177,13 @@ void check_files(const Checkpoint& checkpoint, const TrainableModel& model) {
   }
 }
 
-void check_stream(const Checkpoint& checkpoint, const std::string& bytes, c10::Device device) try {
-  policies::set_generator_state(policies::make_generator(device, 0), bytes);
-} catch (const c10::Error& error) {
-  throw FileError((checkpoint.folder() / kRandom).string() +
-                  ": no state of a random stream of this device (" +
-                  first_line(error.what_without_backtrace()) + "); resume another checkpoint");
-}
-
-TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& json, c10::Device device) {
-  const std::vector<StoredTensor> streams = checkpoint.stored_tensors(kRandom);
+TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& json) {
   TrainingState state;
   state.step = checkpoint.step();
   state.samples = count_at(checkpoint, json, "samples");
-  // Not in checkpoints of earlier versions.
-  if (json.contains("samples_per_epoch")) {
-    state.samples_per_epoch = count_at(checkpoint, json, "samples_per_epoch");
-    state.micro_batch = count_at(checkpoint, json, "micro_batch");
-  }
+  state.samples_per_epoch = count_at(checkpoint, json, "samples_per_epoch");
+  state.micro_batch = count_at(checkpoint, json, "micro_batch");
   state.seconds = seconds_in(checkpoint, json);
-  state.default_generator = stream(checkpoint, streams, "default");
-  state.noise_generator = stream(checkpoint, streams, "noise");
-  for (const std::string& bytes : {state.default_generator, state.noise_generator})
-    check_stream(checkpoint, bytes, device);
   return state;
 }
 
@@ -245,8 +218,6 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   CheckpointStore::TensorFiles files;
   files[kModelFile] = named(kept_tensors(trainer));
   files[kOptimizer] = trainer.optimizer().state();
-  files[kRandom] = {{"default", bytes_tensor(state.default_generator)},
-                    {"noise", bytes_tensor(state.noise_generator)}};
   Json json;
   json["version"] = kStateVersion;
   json["step"] = state.step;
@@ -349,7 +320,7 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     trainer.optimizer().restore(finite_tensors(checkpoint, kOptimizer));
     restore_policies(checkpoint, json, trainer);
   }
-  const TrainingState state = training_state(checkpoint, json, trainer.device());
+  const TrainingState state = training_state(checkpoint, json);
   try {
     trainer.restore(state);
   } catch (const std::invalid_argument&) {  // the loader's: no batch begins there

@@ -96,10 +96,8 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       model_(build_model(config, device, initialise)),
       optimizer_(config.optimizer, reached_parameters(*model_), config.train.on_not_finite),
       policies_(put_policies_in(config.policies, *model_)),
-      noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
+      noise_(policies::make_generator(device, 0)),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
-  state_.default_generator =
-      policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   const std::vector<std::string> unused = model_->unused();
@@ -177,7 +175,6 @@ void Trainer::pass_over(int64_t samples) {
 void Trainer::begin_step() {
   before_->is_known = before_->is_updating = false;
   before_->state = state_;
-  before_->state.noise_generator = policies::generator_state(noise_);
   before_->losses_in_sum = losses_in_sum_;
   before_->scalars[0].copy_(loss_sum_);
   before_->scalars[1].copy_(optimizer_.gradient_norm());
@@ -202,7 +199,6 @@ bool Trainer::take_back_step() {
   at::globalContext().setUserEnabledMkldnn(before_->onednn);
   if (state_.step == before_->state.step + 1) return false;
   state_ = before_->state;
-  policies::set_generator_state(noise_, state_.noise_generator);
   losses_in_sum_ = before_->losses_in_sum;
   loss_sum_.copy_(before_->scalars[0]);
   if (before_->is_updating) {  // else they are as they were, and may still be on their way to the averages
@@ -219,7 +215,7 @@ void Trainer::accumulate_gradients() {
   const int64_t samples = loader_->available(config_.data.batch);
   short_step_ = samples < config_.data.batch;
   PhaseScope between(phase("backward"));
-  policies::DefaultGeneratorScope random(device_, state_.default_generator);
+  const policies::DefaultGeneratorScope random(device_);
   const DropoutMaskScope masks;
   GradientGuard gradients(optimizer_);
   const StepSize step{samples, loader_->weight_of_next(samples)};
@@ -227,7 +223,7 @@ void Trainer::accumulate_gradients() {
   policies::FoldableLoop passes("micro-batches", (samples + micro_batch - 1) / micro_batch);
   for (int64_t given = 0; const auto pass = passes.next(); ++given) {
     for (; given < *pass; ++given) loader_->next();  // of those that a plan leaves out
-    forward_backward(step);
+    forward_backward(step, random.generator());
   }
   check_reached();
   gradients.keep();
@@ -279,10 +275,17 @@ void Trainer::update(bool measured) {
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
 
+// What a micro-batch draws is a function of where its first sample stands, and of nothing that ran before.
+uint64_t Trainer::seed_of_next(std::string_view stream) const {
+  const int64_t first = loader_->consumed(), of_epoch = loader_->samples_per_epoch();
+  return seed_at(stream_seed(config_.train.seed, stream), first / of_epoch, first % of_epoch);
+}
+
 // The gradient of one micro-batch's part of the mean over the step.
-void Trainer::forward_backward(const StepSize& step) {
+void Trainer::forward_backward(const StepSize& step, const at::Generator& of_dropout) {
   const int64_t at_once = samples_at_once(config_);
-  std::string noise_begins;
+  const uint64_t noise = seed_of_next("noise");
+  policies::seed_generator(of_dropout, seed_of_next("dropout"));
   Batch whole;
   int64_t all = 0;
   for (int64_t first = 0; first == 0 || first < all; first += at_once) {
@@ -295,10 +298,7 @@ void Trainer::forward_backward(const StepSize& step) {
       }
       const int64_t samples = std::min(at_once, all - first);
       const bool in_parts = samples < all;
-      if (in_parts && model_->draws_for_whole()) {
-        if (first == 0) noise_begins = policies::generator_state(noise_);
-        if (first > 0) policies::set_generator_state(noise_, noise_begins);
-      }
+      if (first == 0 || model_->draws_for_whole()) policies::seed_generator(noise_, noise);
       Batch batch = in_parts ? part_of(whole, first, samples) : std::move(whole);
       const int64_t weight = batch.weight();
       if (weight == 0) continue;
@@ -398,7 +398,6 @@ std::vector<NamedTensor> Trainer::sample(const KeepGoing& keep_going, const Data
 TrainingState Trainer::state() const {
   TrainingState state = state_;
   state.seconds = elapsed_seconds();
-  state.noise_generator = policies::generator_state(noise_);
   state.samples_per_epoch = loader_->samples_per_epoch();
   state.micro_batch = samples_of_micro_batch(config_);
   return state;
@@ -423,7 +422,6 @@ int64_t Trainer::position_of(const TrainingState& state) const {
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
   state_.samples = position_of(state);
-  policies::set_generator_state(noise_, state.noise_generator);
   restart_loader();
   resumed_epoch_ = state_.samples / loader_->samples_per_epoch();
   started_ = clock_.seconds();

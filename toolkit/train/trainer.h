@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "toolkit/checkpoint/base.h"
@@ -45,10 +46,9 @@ struct StepScalars {
 struct TrainingState {
   int64_t step = 0;
   int64_t samples = 0;  // trained on: given out by the loader
-  // What the two say of its place in an epoch; 0: not known, as they are now.
+  // What the two say of its place in an epoch; 0: as they are now.
   int64_t samples_per_epoch = 0, micro_batch = 0;
-  double seconds = 0;                              // training time so far
-  std::string default_generator, noise_generator;  // states as bytes
+  double seconds = 0;  // training time so far
 };
 
 /// What take_back_step() puts back.
@@ -155,7 +155,8 @@ class Trainer {
     int64_t samples, weight;
   };
   void add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step);
-  void forward_backward(const StepSize& step);
+  void forward_backward(const StepSize& step, const at::Generator& of_dropout);
+  uint64_t seed_of_next(std::string_view stream) const;
   void pass_over(int64_t samples);
   void begin_step();
   void check_onednn();

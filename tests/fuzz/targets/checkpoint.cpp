@@ -16,12 +16,11 @@
 namespace dtk::fuzz {
 namespace {
 
-constexpr std::array kFiles = {"state.json",         "manifest.json",     "origins.json",
-                               "config.toml",        "model.safetensors", "optimizer.safetensors",
-                               "random.safetensors", "ema.safetensors",   "data.json",
-                               "history.json"};
+constexpr std::array kFiles = {"state.json",      "manifest.json",     "origins.json",
+                               "config.toml",     "model.safetensors", "optimizer.safetensors",
+                               "ema.safetensors", "data.json",         "history.json"};
 
-constexpr size_t kManifest = 1, kOrigins = 2, kData = 8, kHistory = 9;  // in kFiles
+constexpr size_t kManifest = 1, kOrigins = 2, kData = 7, kHistory = 8;  // in kFiles
 
 /// A run of one step and its checkpoint, each file of which an input may replace.
 class Run {

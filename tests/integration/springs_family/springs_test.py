@@ -15,7 +15,7 @@ from pathlib import Path
 PROGRAMS = Path()
 STEPS, DRAWN, WIDTH, DEPTH = 8, 4, 16, 2  # of forces; the others' defaults
 HELD_OUT = 8  # a batch: a plan does not know that a file of them holds less
-STATE = ("model.safetensors", "optimizer.safetensors", "ema.safetensors", "random.safetensors")
+STATE = ("model.safetensors", "optimizer.safetensors", "ema.safetensors")
 
 CONFIG = f"""\
 [train]

@@ -211,7 +211,7 @@ TEST_CASE("the run's own report and the books agree on each phase's peak, to the
   }
 }
 
-TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes, draws and files") {
+TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes and files") {
   const Simulation whole(of_steps(4));
   Simulation before(of_steps(2));
   REQUIRE(before.seen.result.step == 2);
@@ -229,14 +229,12 @@ TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: byt
   std::vector<std::string> names_of_resumed = files.list(folder);
   CHECK(std::erase(names_of_resumed, "history.json") == 1);  // it was told to go on for longer
   CHECK(names_of_resumed == names);
-  CHECK(names.size() == 9);
+  CHECK(names.size() == 8);
   for (const std::string& name : names) {
     if (!name.ends_with(".safetensors")) continue;  // seconds are written with as many digits as they have
     CAPTURE(name);
     CHECK(files.size(folder / name) == files_of_whole.size(folder / name));
   }
-  // The generators came as far.
-  CHECK(files.read(folder / "random.safetensors") == files_of_whole.read(folder / "random.safetensors"));
   CHECK(policies::device_accounts().live_bytes() == 0);
 }
 
@@ -399,8 +397,6 @@ TEST_CASE("a refused step on cuda:0: wherever in it the device is full, it can b
         const TrainingState after = trainer.state();
         REQUIRE(after.step == 2);
         REQUIRE(after.samples == before.samples);
-        REQUIRE(after.default_generator == before.default_generator);
-        REQUIRE(after.noise_generator == before.noise_generator);
         // Autograd's thread of the device lets go of what the broken pass left in its queue.
         for (int tries = 0; tries < 1000 && by_owner(policies::device_accounts().live()) != books; ++tries)
           std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -40,8 +40,6 @@ inline void check_equal(const Trainer& a, const Trainer& b) {
   }
   CHECK(a.state().step == b.state().step);
   CHECK(a.state().samples == b.state().samples);
-  CHECK(a.state().default_generator == b.state().default_generator);
-  CHECK(a.state().noise_generator == b.state().noise_generator);
 }
 
 }  // namespace dtk::test

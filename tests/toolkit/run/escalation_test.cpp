@@ -128,8 +128,7 @@ StartPlan plan_of_bytes(int64_t bytes) {
 }
 
 // Of the last step, by file.
-const std::vector<std::string> kState = {"model.safetensors", "optimizer.safetensors", "ema.safetensors",
-                                         "random.safetensors"};
+const std::vector<std::string> kState = {"model.safetensors", "optimizer.safetensors", "ema.safetensors"};
 
 std::string last(const std::string& out, const std::string& file) {
   return out + "/checkpoints/step-00000012/" + file;

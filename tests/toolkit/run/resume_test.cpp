@@ -260,7 +260,7 @@ TEST_CASE("runs: a resumption reads each byte of its checkpoint once to compare 
   files.start_counting_anew();
   const std::string checkpoint = "whole/checkpoints/step-00000016";
   CHECK(run_whole(config, files, checkpoint).step == 20);
-  for (const char* file : {"model", "optimizer", "ema", "random"}) {
+  for (const char* file : {"model", "optimizer", "ema"}) {
     const std::string name = checkpoint + "/" + file + ".safetensors";
     INFO(name);
     CHECK(files.bytes_read(name) == 2 * files.size(name));
@@ -278,7 +278,7 @@ TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in bot
   test::MemoryFileSystem files;
   run_whole(before, files);
   CHECK(run_whole(after, files, "whole/checkpoints/step-00000016").step == 20);
-  for (const char* file : {"model", "optimizer", "ema", "random"}) {
+  for (const char* file : {"model", "optimizer", "ema"}) {
     const std::string name = std::string("/checkpoints/step-00000020/") + file + ".safetensors";
     INFO(name);
     CHECK(files.read("branch" + name) == files.read("whole" + name));

@@ -66,11 +66,15 @@ namespace {
 void step_of_one_pass(const RunConfig& config, Trainer& trainer, int step) {
   Loader loader(test::tiny_data(sample_count),
                 {.seed = stream_seed(config.train.seed, "data"), .batch = 4, .drop_last = false});
-  at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
   for (int now = 0; now <= step; ++now) {
     test::FlowBatch parts;
     const int64_t end = loader.consumed() + loader.available(8);
-    while (loader.consumed() < end) parts.add(loader.next(), noise);
+    while (loader.consumed() < end) {
+      const int64_t first = loader.consumed(), of_epoch = loader.samples_per_epoch();
+      at::Generator noise = policies::make_generator(
+          at::kCPU, seed_at(stream_seed(config.train.seed, "noise"), first / of_epoch, first % of_epoch));
+      parts.add(loader.next(), noise);
+    }
     if (now == step) parts.backward(trainer.model());
   }
 }

@@ -58,10 +58,13 @@ namespace {
 struct BigBatch {
   test::FlowBatch parts;
   BigBatch(const RunConfig& config, int64_t micro_batches) {
-    Loader loader(test::tiny_data(), {.seed = stream_seed(config.train.seed, "data"),
-                                      .batch = config.data.batch / config.train.accumulate});
-    at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
-    for (int64_t i = 0; i < micro_batches; ++i) parts.add(loader.next(), noise);
+    const int64_t size = config.data.batch / config.train.accumulate;
+    Loader loader(test::tiny_data(), {.seed = stream_seed(config.train.seed, "data"), .batch = size});
+    for (int64_t i = 0; i < micro_batches; ++i) {
+      at::Generator noise =
+          policies::make_generator(at::kCPU, seed_at(stream_seed(config.train.seed, "noise"), 0, i * size));
+      parts.add(loader.next(), noise);
+    }
   }
   // One step of `trainer` with the gradient of the mean over all samples.
   void step(Trainer& trainer) const {
@@ -116,6 +119,29 @@ TEST_CASE("accumulated micro-batches give the gradient of one batch of all their
   // What a trainer that forgets a micro-batch would do is far away.
   CHECK(largest_difference(*accumulated, *half, "exp_avg.") > 0.1);
   CHECK(largest_difference(*accumulated, *half, "model.") > 1e-4);
+}
+
+TEST_CASE("what a micro-batch draws follows from its place, whatever steps and micro-batches came before") {
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  config.optimizer.lr = 1e-12;  // all steps see the same weights
+  dit::options_of(config).model.mlp_dropout = 0.2;
+  const auto losses = [&](int64_t accumulate, int64_t steps) {
+    config.train.accumulate = accumulate;
+    config.data.batch = 4 * accumulate;
+    const auto trainer = make_trainer(config, clock);
+    make_every_gradient_count(*trainer);
+    double sum = 0;
+    for (int64_t i = 0; i < steps; ++i) {
+      trainer->step();
+      sum += trainer->read_scalars_sync().loss;
+    }
+    return sum / static_cast<double>(steps);
+  };
+  const double of_two_steps = losses(1, 2), of_one_step = losses(2, 1);
+  CHECK(of_one_step == Approx(of_two_steps).epsilon(1e-6));
+  config.train.seed = 1;
+  CHECK(losses(2, 1) != Approx(of_one_step).epsilon(1e-3));
 }
 
 TEST_CASE("two trainers in one process do not disturb each other") {

@@ -66,16 +66,23 @@ void set_generator_state(const at::Generator& generator, const std::string& stat
 /// A generator of one's own for `device`, seeded. On CUDA made through LibTorch's device hooks.
 at::Generator make_generator(c10::Device device, uint64_t seed);
 
+/// Begins the generator's numbers anew.
+void seed_generator(const at::Generator& generator, uint64_t seed);
+
 /// While alive, the device's default generator continues from `state`; at the end `state` holds where it
 /// got to, and the generator what it held before. Two users of one default generator stay independent.
+/// Without `state` it is its user's to seed.
 class DefaultGeneratorScope : NotCopied {
  public:
   [[nodiscard]] DefaultGeneratorScope(c10::Device device, std::string& state);
+  [[nodiscard]] explicit DefaultGeneratorScope(c10::Device device);
   ~DefaultGeneratorScope();
+
+  const at::Generator& generator() const { return generator_; }
 
  private:
   at::Generator generator_;
-  std::string& state_;
+  std::string* state_ = nullptr;
   std::string previous_;
 };
 

@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "models" / "ops" / "cuda"
 
 # Kernel: bugs (what it is, file, code, what stands there instead).
-N, G, B, S, C = "norm_modulate.cu", "gated_add.cu", "bias_gelu.cu", "column_sums.cu", "kernel.cuh"
+N, G, B, M, L = "norm_modulate.cu", "gated_add.cu", "bias_gelu.cu", "rms_norm.cu", "silu_mul.cu"
+S, C = "column_sums.cu", "kernel.cuh"
 BUGS = {
     "norm_modulate": [
         ("no barrier after the factors", N, "store(factors + d, factor);\n  }\n  __syncthreads();", "store(factors + d, factor);\n  }"),
@@ -94,6 +95,56 @@ BUGS = {
         ("the barrier after a return", S, "  __syncthreads();\n  if (warp != 0 || d >= D) return;", "  if (warp != 0 || d >= D) return;\n  __syncthreads();"),
         ("a warp's sum is left out", S, "for (int i = 0; i < kWarps; ++i)", "for (int i = 1; i < kWarps; ++i)"),
         ("the second stage reads past a row", S, "  if (d < D) {", "  if (d <= D) {"),
+    ],
+    "rms_norm": [
+        ("no barrier in a team's sum", M, "sums[turn % 2][warp] = value;\n  __syncthreads();", "sums[turn % 2][warp] = value;"),
+        ("all sums in one place", M, "  value = warp_sum(value);", "  turn = 0;\n  value = warp_sum(value);"),
+        ("a team without a row leaves", M, "const int columns = row < last ? D : 0;  // a team", "if (row >= last) return;\n    const int columns = D;  // a team"),
+        ("a row too many", M, "const int columns = row < last ? D : 0;  // a team", "const int columns = row <= last ? D : 0;  // a team"),
+        ("the first team's warps for all", M, "int i = warp - warp % warps, end = i + warps;", "int i = 0, end = i + warps;"),
+        ("the mean over D - 1", M, "team_sum(squares, teams.warps, turn) / static_cast<float>(D)", "team_sum(squares, teams.warps, turn) / static_cast<float>(D - 1)"),
+        ("no epsilon in long rows", M, "team_sum(squares, kLongWarps, turn) / static_cast<float>(D) + epsilon", "team_sum(squares, kLongWarps, turn) / static_cast<float>(D)"),
+        ("dx without the product", M, "row_rstd * (gradient[slot][i] - normal[slot][i] * product)", "row_rstd * gradient[slot][i]"),
+        ("dweight with the weight", M, "        sum[slot][i] += gradient[slot][i] * normal[slot][i];\n        gradient[slot][i] *= factor[slot][i];", "        gradient[slot][i] *= factor[slot][i];\n        sum[slot][i] += gradient[slot][i] * normal[slot][i];"),
+        ("dweight of x", M, "        normal[slot][i] *= row_rstd;\n        sum[slot][i] += gradient[slot][i] * normal[slot][i];", "        sum[slot][i] += gradient[slot][i] * normal[slot][i];\n        normal[slot][i] *= row_rstd;"),
+        ("no barrier between the teams' turns", M, "    }\n    __syncthreads();\n  }\n}", "    }\n  }\n}"),
+        ("adds to shared memory that nobody set", M, "if (team > 0) load", "if (team >= 0) load"),
+        ("too little shared memory", M, "shape.D * int64_t{sizeof(float)}", "shape.D * 2"),
+        ("the last team writes to shared memory", M, "team + 1 < teams.rows ? sums", "team < teams.rows ? sums"),
+        ("too few warps", M, "static_cast<int>((D + slots * kSlotColumns - 1) / (slots * kSlotColumns))", "static_cast<int>(D < slots * kSlotColumns ? 1 : D / (slots * kSlotColumns))"),
+        ("rows that are too long for registers", M, "D > kMaxWarps * kManySlots * kSlotColumns", "D > kMaxWarps * kManySlots * kSlotColumns + 4"),
+        ("32-bit offsets", M, "load(x + row * D + column, values[slot]);", "load(x + static_cast<int>(row) * D + column, values[slot]);"),
+        ("32-bit offsets of long rows", M, "store(y + row * D + d, values);", "store(y + static_cast<int>(row) * D + d, values);"),
+        ("32-bit offsets in the backward", M, "store(dx + row * D + column, out);", "store(dx + static_cast<int>(row) * D + column, out);"),
+        ("adds to partial sums that nobody set", M, "if (row > first) load(sums + d, sum);", "if (row >= first) load(sums + d, sum);"),
+        ("a partial sum begins anew", M, "if (row > first) load(sums + d, sum);", "if (row > first + 1) load(sums + d, sum);"),
+        ("blocks write the same partial sums", M, "float* const to = partial + static_cast<int64_t>(blockIdx.x) * D;", "float* const to = partial;"),
+        ("chunks of the wrong length", M, "summed ? kChunkRows : int64_t{kForwardTurns} * teams.rows", "int64_t{kForwardTurns} * teams.rows"),
+        ("a chunk too few in the second stage", M, "column_sums({1, chunks(shape.R)", "column_sums({1, shape.R / kChunkRows"),
+        ("the weight has y's type", M, "shape.weight, epsilon,", "shape.y, epsilon,"),
+        ("sums that are not wanted", M, "if (partial == nullptr) return;", ""),
+        ("all lanes write rstd", M, "if (lane == 0 && row < last) rstd", "if (row < last) rstd"),
+        ("x's alignment is not looked at", M, "{{x, shape.x, shape.D}, {y, shape.y, shape.D}", "{{y, shape.y, shape.D}"),
+        ("a half weight of an fp32 y is taken", M, "(shape.weight == Type::fp32 || shape.weight == shape.y)", "true"),
+    ],
+    "silu_mul": [
+        ("the sigmoid of -x", L, "root = x < 0.0F ? half : 1.0F;", "root = x > 0.0F ? half : 1.0F;"),
+        ("overflows far from zero", L, "expf(-0.5F * fabsf(x))", "expf(-0.5F * x)"),
+        ("a sigmoid that is no normal number", L, "value * sigmoid.root * other * (sigmoid.root * sigmoid.whole)", "value * other * (sigmoid.root * sigmoid.root * sigmoid.whole)"),
+        ("the product before the root", L, "value * sigmoid.root * other * (", "value * other * sigmoid.root * ("),
+        ("the derivative without its 1", L, "(1.0F + value[i] * sigmoid.rest)", "(value[i] * sigmoid.rest)"),
+        ("the sigmoid for its rest", L, "rest = x < 0.0F ? whole : small * whole;", "rest = x < 0.0F ? small * whole : whole;"),
+        ("dgate without up", L, "slope * gradient[i] * other[i] *", "slope * gradient[i] *"),
+        ("dup with up", L, "silu_times(sigmoid, value[i], gradient[i])", "silu_times(sigmoid, value[i], other[i])"),
+        ("results in each other's place", L, "store(dup + at, value);\n    store(dgate + at, other);", "store(dgate + at, value);\n    store(dup + at, other);"),
+        ("a number that is left is left out", L, "i < count; ++i", "i < count - 1; ++i"),
+        ("a group too many", L, "at + kWidth <= count", "at + kWidth <= count + 1"),
+        ("too few threads", L, "(count + width.value - 1) / width.value", "count / width.value"),
+        ("too few blocks", L, "(threads + kThreads - 1) / kThreads", "threads / kThreads"),
+        ("32-bit offsets", L, "const int64_t at = (static_cast<int64_t>(blockIdx.x) *", "const int at = (static_cast<int>(blockIdx.x) * (int)"),
+        ("a gate's alignment is not looked at", L, "{{gate, shape.x, 0}, {up", "{{up"),
+        ("a gate's alignment is not looked at in the backward", L, "{dy, shape.x, 0}, {gate, shape.x, 0}", "{dy, shape.x, 0}"),
+        ("launches for no numbers", L, "  if (shape.count == 0) return cudaSuccess;\n  const bool fours = by_fours(\n", "  const bool fours = by_fours(\n"),
     ],
 }  # fmt: skip
 

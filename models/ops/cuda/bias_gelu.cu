@@ -72,13 +72,6 @@ bool is_supported(const BiasGelu& shape) {
   return (shape.bias == Type::fp32 || shape.bias == shape.x) && shape.D <= kMaxColumns;
 }
 
-template <class Launch>
-cudaError_t with_type(Type type, Launch launch) {
-  if (type == Type::bf16) return launch(__nv_bfloat16{});
-  if (type == Type::fp16) return launch(__half{});
-  return launch(float{});
-}
-
 }  // namespace
 
 int bias_gelu_forward(const BiasGelu& shape, const void* x, const void* bias, void* y, Stream stream) {

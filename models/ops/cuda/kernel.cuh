@@ -86,6 +86,17 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
+// A row in the registers of `lanes` threads, kSlots groups of four columns each. Calls act(slot, column) for
+// those that there are.
+template <int kSlots, class Act>
+__device__ __forceinline__ void each_slot(int lane, int lanes, int D, Act act) {
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int column = (slot * lanes + lane) * 4;
+    if (column < D) act(slot, column);
+  }
+}
+
 // Where a thread stands that takes kWidth columns of up to kRows rows of one sample (N, T, D).
 template <int kRows, int kWidth>
 struct Column {
@@ -132,6 +143,14 @@ inline bool supported(Type main, Type other, Type condition) {
 }
 
 constexpr int64_t kMaxColumns = 1 << 24;
+
+// Calls launch with a value of the C++ type.
+template <class Launch>
+cudaError_t with_type(Type type, Launch launch) {
+  if (type == Type::bf16) return launch(__nv_bfloat16{});
+  if (type == Type::fp16) return launch(__half{});
+  return launch(float{});
+}
 
 // Calls launch with values of the C++ types of a main tensor and another one.
 template <class Launch>

@@ -18,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "models" / "ops" / "cuda"
 
 # Kernel: bugs (what it is, file, code, what stands there instead).
-N, G, B, M, L = "norm_modulate.cu", "gated_add.cu", "bias_gelu.cu", "rms_norm.cu", "silu_mul.cu"
-S, C = "column_sums.cu", "kernel.cuh"
+N, G, B, S, C = "norm_modulate.cu", "gated_add.cu", "bias_gelu.cu", "column_sums.cu", "kernel.cuh"
+M, L, R = "rms_norm.cu", "silu_mul.cu", "rotate.cu"
 BUGS = {
     "norm_modulate": [
         ("no barrier after the factors", N, "store(factors + d, factor);\n  }\n  __syncthreads();", "store(factors + d, factor);\n  }"),
@@ -145,6 +145,32 @@ BUGS = {
         ("a gate's alignment is not looked at", L, "{{gate, shape.x, 0}, {up", "{{up"),
         ("a gate's alignment is not looked at in the backward", L, "{dy, shape.x, 0}, {gate, shape.x, 0}", "{dy, shape.x, 0}"),
         ("launches for no numbers", L, "  if (shape.count == 0) return cudaSuccess;\n  const bool fours = by_fours(\n", "  const bool fours = by_fours(\n"),
+    ],
+    "rotate": [
+        ("turns the other way", R, "      if (transposed)\n", "      if (!transposed)\n"),
+        ("the backward's sines are not exchanged", R, "load(type, sine, transposed ? j : i, ij);\n    load(type, sine, transposed ? i : j, ji);", "load(type, sine, i, ij);\n    load(type, sine, j, ji);"),
+        ("the first half's cosines for both", R, "load(type, cosine, j, jj);", "load(type, cosine, i, jj);"),
+        ("turns by the turned number", R, "out_j[k] = at_j[k] * turn.jj[k] + at_i[k] * turn.ji[k];", "out_j[k] = at_j[k] * turn.jj[k] + out_i[k] * turn.ji[k];"),
+        ("one part for all", R, "const int i = pair / half * 2 * half + pair % half,", "const int i = pair,"),
+        ("pairs of neighbours", R, "const int i = pair / half * 2 * half + pair % half, j = i + half;", "const int i = pair * 2, j = i + kWidth;"),
+        ("the heads' stride taken for D", R, "head * strides.head;", "head * D;"),
+        ("the tokens' stride taken for H D", R, "t * strides.token +", "t * H * D +"),
+        ("a sample's stride is left out", R, "x + sample * strides.sample +", "x +"),
+        ("tokens are not counted anew in a sample", R, "t = token % T;", "t = token;"),
+        ("a head too many", R, "if (head >= H) break;", "if (head > H) break;"),
+        ("the last heads are left out", R, "groups * ((H + kHeads - 1) / kHeads);\n", "groups * (H / kHeads + (H < kHeads));\n"),
+        ("a thread too many", R, "if (thread >= threads) return;", "if (thread > threads) return;"),
+        ("too few threads", R, "shape.N * shape.T * ((shape.H + kHeads - 1) / kHeads)", "shape.N * shape.T * (shape.H / kHeads)"),
+        ("32-bit offsets in x", R, "x + sample * strides.sample + t * strides.token +", "x + static_cast<int>(sample * strides.sample + t * strides.token) +"),
+        ("32-bit offsets in the result", R, "y + (token * H + head) * D;", "y + static_cast<int>((token * H + head) * D);"),
+        ("32-bit offsets in the tables", R, "t * D + i, t * D + j, transposed", "static_cast<int>(t * D + i), static_cast<int>(t * D + j), transposed"),
+        ("32-bit numbers of threads", R, "static_cast<int64_t>(blockIdx.x) *", "static_cast<int16_t>(blockIdx.x) *"),
+        ("a stride is not looked at", R, "{x.data, shape.x, x.head},", ""),
+        ("a sample's stride is not looked at", R, "{{x.data, shape.x, x.sample},\n                               {x.data, shape.x, x.token},", "{{x.data, shape.x, x.token},"),
+        ("halves that fours do not divide", R, "{cosine, shape.table, half},\n                               {sine, shape.table, half},\n                               {y, shape.x, half}", "{cosine, shape.table, 2 * half},\n                               {sine, shape.table, 2 * half},\n                               {y, shape.x, 2 * half}"),
+        ("the tables have x's type", R, "x, cosine, sine, shape.table, transposed,", "x, cosine, sine, shape.x, transposed,"),
+        ("another half type of the tables is taken", R, "(shape.table == Type::fp32 || shape.table == shape.x)", "true"),
+        ("a width without halves is taken", R, "shape.D % (2 * shape.parts) == 0 &&", ""),
     ],
 }  # fmt: skip
 

@@ -32,6 +32,8 @@ TORCH_LIBRARY(dtk, library) {
       "Tensor)");
   library.def("silu_mul(Tensor gate, Tensor up) -> Tensor");
   library.def("silu_mul_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)");
+  library.def("rotate(Tensor x, Tensor cosine, Tensor sine, int parts) -> Tensor");
+  library.def("rotate_backward(Tensor dy, Tensor cosine, Tensor sine, int parts) -> Tensor");
 }
 
 namespace {
@@ -217,6 +219,40 @@ TEST_CASE("silu_mul as autograd has it") {
       check(y, y64.detach(), "y");
       check(dgate, want[0], "dgate");
       check(dup, want[1], "dup");
+    }
+}
+
+TEST_CASE("rotate as autograd has it") {
+  using Signature = Tensor(const Tensor&, const Tensor&, const Tensor&, int64_t);
+  at::manual_seed(6);
+  const int64_t N = 2, T = 5, H = 3;
+  for (const auto& [type, table] : {std::pair(at::kFloat, at::kFloat), std::pair(at::kBFloat16, at::kFloat),
+                                    std::pair(at::kHalf, at::kHalf)})
+    for (const auto& [D, parts] : {std::pair(64, 1), std::pair(64, 2), std::pair(12, 2), std::pair(6, 1)}) {
+      const Tensor wide = at::randn({N, T, 3 * H * D}).to(type);
+      const Tensor heads = at::randn({N, H, T, D}).to(type), dy = heads.transpose(1, 2);
+      const Tensor cosine = at::randn({T, D}).to(table), sine = at::randn({T, D}).to(table);
+      for (const Tensor& x :
+           {wide.chunk(3, 2)[1].unflatten(2, {H, D}), wide.chunk(3, 2)[0].unflatten(2, {H, D}),
+            at::randn({N, T, H, D}).to(type), heads.transpose(1, 2)}) {
+        const Tensor y = call<Signature>("dtk::rotate", x, cosine, sine, parts);
+        const Tensor dx = call<Signature>("dtk::rotate_backward", dy, cosine, sine, parts);
+        const Tensor x64 = leaf(x);
+        std::vector<Tensor> turned;
+        for (const Tensor& part : x64.chunk(parts, 3)) {
+          const std::vector<Tensor> halves = part.chunk(2, 3);
+          turned.insert(turned.end(), {-halves[1], halves[0]});
+        }
+        const Tensor y64 = x64 * cosine.to(at::kDouble).unsqueeze(1) +
+                           at::cat(turned, 3) * sine.to(at::kDouble).unsqueeze(1);
+        const auto want = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
+        CHECK(y.scalar_type() == type);
+        CHECK(dx.scalar_type() == type);
+        CHECK(y.is_contiguous());
+        CHECK(dx.is_contiguous());
+        check(y, y64.detach(), "y");
+        check(dx, want[0], "dx");
+      }
     }
 }
 

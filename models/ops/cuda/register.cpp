@@ -14,6 +14,7 @@
 #include "gated_add.h"
 #include "norm_modulate.h"
 #include "rms_norm.h"
+#include "rotate.h"
 #include "silu_mul.h"
 
 namespace dtk::models::cuda {
@@ -201,6 +202,34 @@ Pair silu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const a
   return {std::move(dgate), std::move(dup)};
 }
 
+Rotate rotate_shape_of(const at::Tensor& x, const at::Tensor& cosine, int64_t parts) {
+  return {x.size(0), x.size(1), x.size(2), x.size(3), parts, type_of(x), type_of(cosine)};
+}
+
+Heads heads_of(const at::Tensor& table) {
+  return {table.const_data_ptr(), table.stride(0), table.stride(1), table.stride(2)};
+}
+
+at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine,
+                          int64_t parts) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  check(rotate_forward(rotate_shape_of(x, cosine, parts), heads_of(x), cosine.const_data_ptr(),
+                       sine.const_data_ptr(), y.mutable_data_ptr(), stream_of(x)),
+        "rotate", x, cosine, sine);
+  return y;
+}
+
+at::Tensor rotate_backward_on_cuda(const at::Tensor& dy, const at::Tensor& cosine, const at::Tensor& sine,
+                                   int64_t parts) {
+  const c10::OptionalDeviceGuard guard(dy.device());
+  at::Tensor dx = at::empty(dy.sizes(), dy.options());
+  check(rotate_backward(rotate_shape_of(dy, cosine, parts), heads_of(dy), cosine.const_data_ptr(),
+                        sine.const_data_ptr(), dx.mutable_data_ptr(), stream_of(dy)),
+        "rotate_backward", dy, cosine, sine);
+  return dx;
+}
+
 }  // namespace
 }  // namespace dtk::models::cuda
 
@@ -224,4 +253,6 @@ DTK_EXPORTED void dtk_cuda_kernels_register() {
   library.impl("rms_norm_backward", &rms_backward_on_cuda);
   library.impl("silu_mul", &silu_mul_on_cuda);
   library.impl("silu_mul_backward", &silu_backward_on_cuda);
+  library.impl("rotate", &rotate_on_cuda);
+  library.impl("rotate_backward", &rotate_backward_on_cuda);
 }

@@ -100,13 +100,6 @@ class Values {
   Buffer<std::byte> bytes_;
 };
 
-// Writes a table to the end of a longer one.
-inline void copy_to_end(const Values& from, const Values& to) {
-  const std::size_t bytes = from.size() * bytes_of(from.type());
-  std::memcpy(static_cast<std::byte*>(to.data()) + (to.size() - from.size()) * bytes_of(to.type()),
-              from.data(), bytes);
-}
-
 // Whether the last values of `got` are the last of `want`, bit by bit.
 inline bool same_end(const Values& got, const Values& want, std::size_t count) {
   const auto end = [&](const Values& values) {

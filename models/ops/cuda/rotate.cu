@@ -4,7 +4,7 @@
 namespace dtk::models::cuda {
 namespace {
 
-// Of the blocks that a multiprocessor must hold ptxas wants more than that, and spills.
+// Without a number of blocks that a multiprocessor must hold, ptxas wants more of them and spills.
 constexpr int kThreads = 128, kBlocks = 8;
 constexpr int kHeads = 4;  // of a token, that a thread turns by the same angles
 

@@ -13,6 +13,9 @@
 #include "bias_gelu.h"
 #include "gated_add.h"
 #include "norm_modulate.h"
+#include "rms_norm.h"
+#include "rotate.h"
+#include "silu_mul.h"
 
 namespace dtk::models::cuda {
 namespace {
@@ -146,6 +149,87 @@ Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::
   return {std::move(dx), std::move(dbias)};
 }
 
+RmsNorm rms_shape_of(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {
+  return {x.numel() / x.size(-1), x.size(-1), type_of(x), type_of(y), type_of(weight)};
+}
+
+Pair rms_norm_on_cuda(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType type) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options().dtype(type));
+  at::Tensor rstd = at::empty(x.sizes().slice(0, x.dim() - 1), x.options().dtype(at::kFloat));
+  check(rms_norm_forward(rms_shape_of(x, y, weight), x.const_data_ptr(), weight.const_data_ptr(),
+                         static_cast<float>(eps), y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(),
+                         stream_of(x)),
+        "rms_norm", x, weight);
+  return {std::move(y), std::move(rstd)};
+}
+
+// Without partial sums the weight's gradient is not wanted: it stays undefined.
+Pair rms_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                          const at::Tensor& weight, at::Tensor& partial) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor dx = at::empty(x.sizes(), x.options()), dweight;
+  if (partial.numel() != 0) {
+    check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "rms_norm_backward");
+    dweight = at::empty(weight.sizes(), weight.options());
+  }
+  check(rms_norm_backward(rms_shape_of(x, dy, weight), dy.const_data_ptr(), x.const_data_ptr(),
+                          rstd.const_data_ptr<float>(), weight.const_data_ptr(),
+                          dweight.defined() ? partial.mutable_data_ptr<float>() : nullptr,
+                          dx.mutable_data_ptr(), dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
+                          stream_of(x)),
+        "rms_norm_backward", dy, x, weight, partial);
+  return {std::move(dx), std::move(dweight)};
+}
+
+at::Tensor silu_mul_on_cuda(const at::Tensor& gate, const at::Tensor& up) {
+  const c10::OptionalDeviceGuard guard(gate.device());
+  at::Tensor y = at::empty(gate.sizes(), gate.options());
+  check(silu_mul_forward({gate.numel(), type_of(gate)}, gate.const_data_ptr(), up.const_data_ptr(),
+                         y.mutable_data_ptr(), stream_of(gate)),
+        "silu_mul", gate, up);
+  return y;
+}
+
+Pair silu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+  const c10::OptionalDeviceGuard guard(gate.device());
+  at::Tensor dgate = at::empty(gate.sizes(), gate.options());
+  at::Tensor dup = at::empty(gate.sizes(), gate.options());
+  check(silu_mul_backward({gate.numel(), type_of(gate)}, dy.const_data_ptr(), gate.const_data_ptr(),
+                          up.const_data_ptr(), dgate.mutable_data_ptr(), dup.mutable_data_ptr(),
+                          stream_of(gate)),
+        "silu_mul_backward", dy, gate, up);
+  return {std::move(dgate), std::move(dup)};
+}
+
+Rotate rotate_shape_of(const at::Tensor& x, const at::Tensor& cosine, int64_t parts) {
+  return {x.size(0), x.size(1), x.size(2), x.size(3), parts, type_of(x), type_of(cosine)};
+}
+
+Heads heads_of(const at::Tensor& table) {
+  return {table.const_data_ptr(), table.stride(0), table.stride(1), table.stride(2)};
+}
+
+at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine,
+                          int64_t parts) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  check(rotate_forward(rotate_shape_of(x, cosine, parts), heads_of(x), cosine.const_data_ptr(),
+                       sine.const_data_ptr(), y.mutable_data_ptr(), stream_of(x)),
+        "rotate", x, cosine, sine);
+  return y;
+}
+
+at::Tensor rotate_backward_on_cuda(const at::Tensor& dy, const at::Tensor& cosine, const at::Tensor& sine,
+                                   int64_t parts) {
+  const c10::OptionalDeviceGuard guard(dy.device());
+  at::Tensor dx = at::empty(dy.sizes(), dy.options());
+  check(rotate_backward(rotate_shape_of(dy, cosine, parts), heads_of(dy), cosine.const_data_ptr(),
+                        sine.const_data_ptr(), dx.mutable_data_ptr(), stream_of(dy)),
+        "rotate_backward", dy, cosine, sine);
+  return dx;
+}
+
 }  // namespace
 }  // namespace dtk::models::cuda
 
@@ -165,4 +249,10 @@ DTK_EXPORTED void dtk_cuda_kernels_register() {
   library.impl("gated_add_backward", &gated_backward_on_cuda);
   library.impl("bias_gelu", &bias_gelu_on_cuda);
   library.impl("bias_gelu_backward", &gelu_backward_on_cuda);
+  library.impl("rms_norm", &rms_norm_on_cuda);
+  library.impl("rms_norm_backward", &rms_backward_on_cuda);
+  library.impl("silu_mul", &silu_mul_on_cuda);
+  library.impl("silu_mul_backward", &silu_backward_on_cuda);
+  library.impl("rotate", &rotate_on_cuda);
+  library.impl("rotate_backward", &rotate_backward_on_cuda);
 }

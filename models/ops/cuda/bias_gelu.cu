@@ -35,11 +35,11 @@ __global__ void __launch_bounds__(kColumnThreads)
   });
 }
 
+// Where dx is dy, a thread reads each of its numbers before it writes it: neither pointer is restricted.
 template <int kWidth, class X>
 __global__ void __launch_bounds__(kColumnThreads)
-    bias_gelu_backward_kernel(const X* __restrict__ dy, const X* __restrict__ x, const void* bias,
-                              Type bias_type, float* __restrict__ partial, X* __restrict__ dx, int64_t N,
-                              int64_t R, int D) {
+    bias_gelu_backward_kernel(const X* dy, const X* __restrict__ x, const void* bias, Type bias_type,
+                              float* __restrict__ partial, X* dx, int64_t N, int64_t R, int D) {
   const Column<kChunkRows, kWidth> column(R, D);
   if (column.sample >= N) return;
   float shift[kWidth], sum[kWidth] = {};

@@ -20,6 +20,8 @@
 namespace dtk::models::cuda {
 namespace {
 
+// Functions have the types of those that the program registers for the CPU, which LibTorch compares: what is
+// written is a const at::Tensor& too.
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -83,7 +85,7 @@ Triple norm_forward_on_cuda(const at::Tensor& x, const at::Tensor& shift, const 
 }
 
 Triple norm_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                             const at::Tensor& rstd, const at::Tensor& scale, at::Tensor& partial) {
+                             const at::Tensor& rstd, const at::Tensor& scale, const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, x.size(0) * chunks(x.size(1)) * 2 * x.size(2), "norm_modulate_backward");
@@ -111,7 +113,7 @@ at::Tensor gated_add_on_cuda(const at::Tensor& x, const at::Tensor& gate, const 
 }
 
 Pair gated_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& branch,
-                            at::Tensor& partial) {
+                            const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(dy.device());
   check_partial(partial, dy.size(0) * chunks(dy.size(1)) * dy.size(2), "gated_add_backward");
   at::Tensor dgate = empty_sums(gate, gate.sizes(), dy.size(1));
@@ -136,17 +138,30 @@ at::Tensor bias_gelu_on_cuda(const at::Tensor& x, const at::Tensor& bias) {
   return y;
 }
 
-Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
-                           at::Tensor& partial) {
+// dx may be dy.
+at::Tensor fill_gelu_gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                               const at::Tensor& partial, const at::Tensor& dx) {
   const c10::OptionalDeviceGuard guard(x.device());
-  at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "bias_gelu_backward");
   at::Tensor dbias = empty_sums(bias, bias.sizes(), x.numel());
   check(bias_gelu_backward(gelu_shape_of(x, bias), dy.const_data_ptr(), x.const_data_ptr(),
                            bias.const_data_ptr(), partial.mutable_data_ptr<float>(), dx.mutable_data_ptr(),
                            dbias.mutable_data_ptr(), stream_of(x)),
         "bias_gelu_backward", dy, x, bias, partial);
+  return dbias;
+}
+
+Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                           const at::Tensor& partial) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor dx = at::empty(x.sizes(), x.options());
+  at::Tensor dbias = fill_gelu_gradients(dy, x, bias, partial, dx);
   return {std::move(dx), std::move(dbias)};
+}
+
+at::Tensor gelu_backward_in_place_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                                          const at::Tensor& partial) {
+  return fill_gelu_gradients(dy, x, bias, partial, dy);
 }
 
 RmsNorm rms_shape_of(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {
@@ -166,7 +181,7 @@ Pair rms_norm_on_cuda(const at::Tensor& x, const at::Tensor& weight, double eps,
 
 // Without partial sums the weight's gradient is not wanted: it stays undefined.
 Pair rms_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
-                          const at::Tensor& weight, at::Tensor& partial) {
+                          const at::Tensor& weight, const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options()), dweight;
   if (partial.numel() != 0) {
@@ -249,6 +264,7 @@ DTK_EXPORTED void dtk_cuda_kernels_register() {
   library.impl("gated_add_backward", &gated_backward_on_cuda);
   library.impl("bias_gelu", &bias_gelu_on_cuda);
   library.impl("bias_gelu_backward", &gelu_backward_on_cuda);
+  library.impl("bias_gelu_backward_", &gelu_backward_in_place_on_cuda);
   library.impl("rms_norm", &rms_norm_on_cuda);
   library.impl("rms_norm_backward", &rms_backward_on_cuda);
   library.impl("silu_mul", &silu_mul_on_cuda);

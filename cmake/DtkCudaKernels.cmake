@@ -18,6 +18,18 @@ function(dtk_cuda_kernels folder)
     message(STATUS "libdtk_cuda_kernels.so is left out: ${DTK_NVCC} is ${version}; 12.8 is needed")
     return()
   endif()
+  # The CUDA runtime in a process is LibTorch's, and of another major version than nvcc's it does not serve. A LibTorch
+  # without CUDA says nothing: programs may find another one when they start.
+  set(runtimes "")
+  if(EXISTS "${DTK_TORCH_ROOT}/lib/libc10_cuda.so")
+    file(STRINGS "${DTK_TORCH_ROOT}/lib/libc10_cuda.so" runtimes REGEX "^libcudart[^ /@]*\\.so\\.[0-9]+$")
+  endif()
+  string(REGEX MATCH "^[0-9]+" major "${version}")
+  if(runtimes MATCHES "so\\.([0-9]+)" AND NOT CMAKE_MATCH_1 EQUAL major)
+    message(STATUS "libdtk_cuda_kernels.so is left out: LibTorch in ${DTK_TORCH_ROOT} was built for CUDA ${CMAKE_MATCH_1}, "
+                   "and ${DTK_NVCC} is ${version}")
+    return()
+  endif()
   file(REAL_PATH "${DTK_NVCC}" nvcc)
   cmake_path(GET nvcc PARENT_PATH toolkit)
   find_library(DTK_CUDART cudart HINTS "${toolkit}/../lib64" "${toolkit}/../lib" PATH_SUFFIXES stubs)
@@ -47,12 +59,22 @@ function(dtk_cuda_kernels folder)
     list(APPEND objects "${object}")
   endforeach()
 
-  add_library(dtk_cuda_kernels MODULE "${folder}/register.cpp" ${objects})
-  target_compile_features(dtk_cuda_kernels PRIVATE cxx_std_20)
-  target_compile_options(dtk_cuda_kernels PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>)
-  target_compile_definitions(dtk_cuda_kernels PRIVATE NDEBUG)
-  target_link_libraries(dtk_cuda_kernels PRIVATE dtk::torch "${DTK_CUDART}")
-  target_link_options(dtk_cuda_kernels PRIVATE LINKER:-z,defs LINKER:--as-needed)
-  set_target_properties(dtk_cuda_kernels PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
+  add_library(dtk_cuda_registration OBJECT "${folder}/register.cpp")
+  target_link_libraries(dtk_cuda_registration PRIVATE dtk::torch)
+  dtk_configure_target(dtk_cuda_registration)
+  # LibTorch's headers name themselves in what they say of errors.
+  target_compile_options(dtk_cuda_registration PRIVATE "-fmacro-prefix-map=${DTK_TORCH_ROOT}/=")
+  set_target_properties(dtk_cuda_registration PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  add_library(dtk_cuda_kernels MODULE ${objects})
+  target_link_libraries(dtk_cuda_kernels PRIVATE dtk_cuda_registration dtk::torch "${DTK_CUDART}")
+  target_link_options(dtk_cuda_kernels PRIVATE LINKER:--as-needed)
+  if(NOT DTK_SANITIZE)  # a program brings the sanitizers' functions
+    target_link_options(dtk_cuda_kernels PRIVATE LINKER:-z,defs)
+  endif()
+  if(DTK_HARDEN)
+    target_link_options(dtk_cuda_kernels PRIVATE LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+  endif()
+  # No run path: what it needs is in the process before it.
+  set_target_properties(dtk_cuda_kernels PROPERTIES LINKER_LANGUAGE CXX SKIP_BUILD_RPATH ON
     LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 endfunction()

@@ -44,11 +44,14 @@ def machine() -> str:
     return output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"])
 
 
-def missing(part: Part) -> str:
-    """What the part needs and this machine lacks; "" if nothing."""
+def missing(part: Part, build: Path) -> str:
+    """What the part needs and this machine or build lacks; "" if nothing."""
     for tool in part.tools:
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
+    for file in part.built:
+        if not (build / file).exists():
+            return f"the build has no {file}: run benchmarks/gpu_day --prepare with nvcc 12.8 or later in the path"
     if part.torch and not output_of([sys.executable, "-c", "import torch; print(torch.cuda.is_available() or '')"]):
         return f"the torch of {sys.executable} knows no CUDA device"
     return ""
@@ -72,7 +75,7 @@ def run_command(command: list[str], log: Path, seconds: float) -> tuple[str, str
 
 
 def run_part(part: Part, build: Path, out: Path, seconds: float) -> tuple[str, str]:
-    lacking = missing(part)
+    lacking = missing(part, build)
     if lacking:
         return "left out", lacking
 

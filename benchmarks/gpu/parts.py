@@ -7,8 +7,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-# Kernels of their own or copies in the background, where a wrong address would be ours.
+# Copies in the background, where a wrong address would be ours.
 SANITIZED = ("offload_test", "policies_test")
+# compute-sanitizer's tools for kernels of our own. The tests of them that launch no kernels of libraries are tagged
+# [kernels].
+KERNEL_TOOLS = ("memcheck", "racecheck", "synccheck")
+KERNELS = "libdtk_cuda_kernels.so"
 
 
 def whole(text: str) -> str:
@@ -26,6 +30,7 @@ class Part:
     seconds: int  # its time box
     commands: Callable[[Path, Path], list[list[str]]]  # of the build folder and the folder of results
     tools: tuple[str, ...] = ()  # programs that it needs beside the build
+    built: tuple[str, ...] = ()  # files of the build folder that not every build has
     torch: bool = False  # needs a Python torch with CUDA
     shorten: Callable[[str], str] = whole  # what of a command's output is kept in the results
     never: str = ""  # where a command prints it, the part has failed
@@ -36,14 +41,16 @@ def python(script: Path, *arguments: object) -> list[str]:
 
 
 PLANS_AT_ONCE = 7  # half a minute each, most of it for a checkpoint
-SANITIZER = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "1"]
 ON_CUDA = ["env", "DTK_TEST_DEVICE=cuda", "OMP_NUM_THREADS=1"]
+
+
+def checked(tool: str, program: Path, tests: str) -> list[str]:
+    return [*ON_CUDA, "compute-sanitizer", "--tool", tool, "--error-exitcode", "1", str(program), tests]
 
 
 def without_wrappers(command: list[str]) -> list[str]:
     """The command without what it is run under."""
-    wrapped = [*ON_CUDA, *SANITIZER]
-    return command[len(wrapped):] if command[: len(wrapped)] == wrapped else command
+    return command[len(checked("", Path(), "")) - 2 :] if "compute-sanitizer" in command else command
 
 
 def tests(build: Path, _: Path) -> list[list[str]]:
@@ -51,7 +58,17 @@ def tests(build: Path, _: Path) -> list[list[str]]:
 
 
 def sanitizer(build: Path, _: Path) -> list[list[str]]:
-    return [[*ON_CUDA, *SANITIZER, str(build / "tests" / name), "[device]"] for name in SANITIZED]
+    return [checked("memcheck", build / "tests" / name, "[device]") for name in SANITIZED]
+
+
+def kernels(tool: str) -> Callable[[Path, Path], list[list[str]]]:
+    return lambda build, _: [checked(tool, build / "tests/cuda_ops_test", "[kernels]")]
+
+
+def bandwidth(build: Path, _: Path) -> list[list[str]]:
+    """The tokens of DiT-XL/2: 75 MB in bf16, more than a GPU's cache holds."""
+    return [[str(build / "benchmarks/operator-bandwidth"), "--device", "cuda", "--kernels", str(build / KERNELS),
+             "--samples", "128", "--tokens", "256", "--width", "1152"]]
 
 
 def calibration(build: Path, out: Path) -> list[list[str]]:
@@ -88,6 +105,9 @@ def step_time(*more: str) -> Callable[[Path, Path], list[list[str]]]:
 PARTS = (
     Part("tests", "Tests with label gpu", 240, tests, tools=("ctest",), shorten=last_lines(60), never="***Skipped"),
     Part("sanitizer", "compute-sanitizer, memcheck", 240, sanitizer, tools=("compute-sanitizer",), shorten=last_lines(8)),
+    *(Part(tool, f"compute-sanitizer, {tool} of the fused operators' kernels", 120, kernels(tool),
+           tools=("compute-sanitizer",), built=(KERNELS,), shorten=last_lines(8), never="No tests ran") for tool in KERNEL_TOOLS),
+    Part("bandwidth", "Fused operators beside a copy and beside LibTorch's operators", 90, bandwidth, built=(KERNELS,)),
     Part("calibration", "What the device adds, measured and by formula", 60, calibration),
     Part("attention", "Attention's kernels: time and scratch", 60, attention),
     *(Part(f"plans_{first}", f"Plans against runs, from job {first}", 280, plans(first), tools=("nvidia-smi",))

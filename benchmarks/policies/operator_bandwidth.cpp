@@ -1,23 +1,29 @@
-// What part of the machine's copy bandwidth the fused operators reach, and how long the composed forms take
-// beside them: copy, fused and composed in turns.
+// What part of a copy's bandwidth the fused operators reach, on the CPU or a CUDA device, and how long the
+// composed forms take beside them: copy, fused and composed in turns.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtk/models/ops.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
+#include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "ops/operators.h"
 #include "support/bench_setup.h"
 #include "toolkit/core/clock.h"
+#include "toolkit/device/device.h"
 
 namespace {
 
@@ -29,6 +35,8 @@ constexpr double kEps = 1e-6;
 
 struct Sizes {
   int64_t samples, tokens, width;  // N, T, D
+  c10::Device device;
+  Tensor randn(at::IntArrayRef sizes) const { return at::randn(sizes, at::TensorOptions(device)); }
 };
 
 struct Case {
@@ -44,9 +52,8 @@ int64_t bytes(const Tensor& tensor) {
 }
 
 Case norm_modulate(const Sizes& s, at::ScalarType half) {
-  const Tensor x = at::randn({s.samples, s.tokens, s.width});
-  const Tensor shift = at::randn({s.samples, s.width}).to(half),
-               scale = at::randn({s.samples, s.width}).to(half);
+  const Tensor x = s.randn({s.samples, s.tokens, s.width});
+  const Tensor shift = s.randn({s.samples, s.width}).to(half), scale = s.randn({s.samples, s.width}).to(half);
   const auto [y, mean, rstd] = ops::norm_modulate_forward(x, shift, scale, kEps, half);
   Case one{"norm_modulate", {x, shift, scale}, {}, {}, {}};
   one.fused = [half](const Tensors& in) { return ops::norm_modulate(in[0], in[1], in[2], kEps, half); };
@@ -63,8 +70,8 @@ Case norm_modulate(const Sizes& s, at::ScalarType half) {
 }
 
 Case gated_add(const Sizes& s, at::ScalarType half) {
-  const Tensor x = at::randn({s.samples, s.tokens, s.width}), branch = at::randn_like(x).to(half);
-  const Tensor gate = at::randn({s.samples, s.width}).to(half);
+  const Tensor x = s.randn({s.samples, s.tokens, s.width}), branch = at::randn_like(x).to(half);
+  const Tensor gate = s.randn({s.samples, s.width}).to(half);
   Case one{"gated_add", {x, gate, branch}, {}, {}, {}};
   one.fused = [](const Tensors& in) { return ops::gated_add(in[0], in[1], in[2]); };
   one.composed = [](const Tensors& in) { return in[0] + in[1].unsqueeze(1) * in[2]; };
@@ -75,8 +82,8 @@ Case gated_add(const Sizes& s, at::ScalarType half) {
 }
 
 Case bias_gelu(const Sizes& s, at::ScalarType half) {
-  const Tensor x = at::randn({s.samples, s.tokens, 4 * s.width}).to(half),
-               bias = at::randn({4 * s.width}).to(half);
+  const Tensor x = s.randn({s.samples, s.tokens, 4 * s.width}).to(half),
+               bias = s.randn({4 * s.width}).to(half);
   Case one{"bias_gelu", {x, bias}, {}, {}, {}};
   one.fused = [](const Tensors& in) { return ops::bias_gelu(in[0], in[1]); };
   one.composed = [](const Tensors& in) { return at::gelu(in[0] + in[1], "tanh"); };
@@ -87,7 +94,7 @@ Case bias_gelu(const Sizes& s, at::ScalarType half) {
 }
 
 Case rms_norm(const Sizes& s, at::ScalarType half) {
-  const Tensor x = at::randn({s.samples, s.tokens, s.width}), weight = at::randn({s.width});
+  const Tensor x = s.randn({s.samples, s.tokens, s.width}), weight = s.randn({s.width});
   const auto [y, rstd] = ops::rms_norm_forward(x, weight, kEps, half);
   Case one{"rms_norm", {x, weight}, {}, {}, {}};
   one.fused = [half](const Tensors& in) { return ops::rms_norm(in[0], in[1], kEps, half); };
@@ -104,7 +111,7 @@ Case rms_norm(const Sizes& s, at::ScalarType half) {
 }
 
 Case silu_mul(const Sizes& s, at::ScalarType half) {
-  const Tensor gate = at::randn({s.samples, s.tokens, 2 * s.width}).to(half), up = at::randn_like(gate);
+  const Tensor gate = s.randn({s.samples, s.tokens, 2 * s.width}).to(half), up = at::randn_like(gate);
   Case one{"silu_mul", {gate, up}, {}, {}, {}};
   one.fused = [](const Tensors& in) { return ops::silu_mul(in[0], in[1]); };
   one.composed = [](const Tensors& in) { return at::silu(in[0]) * in[1]; };
@@ -117,8 +124,8 @@ Case silu_mul(const Sizes& s, at::ScalarType half) {
 // Heads of 64 channels, where there are so many.
 Case rotate(const Sizes& s, at::ScalarType half) {
   const int64_t head = std::min<int64_t>(64, s.width);
-  const Tensor x = at::randn({s.samples, s.tokens, s.width / head, head}).to(half);
-  const Tensor cosine = at::randn({s.tokens, head}).to(half), sine = at::randn_like(cosine);
+  const Tensor x = s.randn({s.samples, s.tokens, s.width / head, head}).to(half);
+  const Tensor cosine = s.randn({s.tokens, head}).to(half), sine = at::randn_like(cosine);
   Case one{"rotate", {x}, {}, {}, {}};
   one.fused = [=](const Tensors& in) { return ops::rotate(in[0], cosine, sine, 1); };
   one.composed = [=](const Tensors& in) {
@@ -136,24 +143,36 @@ struct Times {
   double middle() const { return bench::median(ms); }
 };
 
-template <class Fn>
-void timed(Times& times, const Fn& fn) {
-  SteadyClock clock;
-  const double begin = clock.seconds();
-  fn();
-  times.ms.push_back(1000 * (clock.seconds() - begin));
-}
+// Calls that are timed as one: a device works behind the thread that calls it.
+struct Repeated {
+  c10::Device device;
+  int64_t calls;
+
+  void wait() const {
+    if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  }
+  template <class Fn>
+  void timed(Times& times, const Fn& fn) const {
+    wait();
+    SteadyClock clock;
+    const double begin = clock.seconds();
+    for (int64_t call = 0; call < calls; ++call) fn();
+    wait();
+    times.ms.push_back(1000 * (clock.seconds() - begin) / static_cast<double>(calls));
+  }
+};
 
 // Forward and backward through autograd.
 void both(const std::function<Tensor(const Tensors&)>& fn, const Tensors& leaves, const Tensor& dy) {
   torch::autograd::grad({fn(leaves)}, leaves, {dy});
 }
 
-void measure(const Case& one, at::ScalarType half, int64_t rounds) {
+void measure(const Case& one, at::ScalarType half, const Repeated& repeated, int64_t rounds) {
   Tensors leaves;
   for (const Tensor& input : one.inputs) leaves.push_back(input.detach().requires_grad_(true));
   const Tensor dy = at::randn_like(one.fused(one.inputs));
-  const Tensor from = at::ones({one.forward_bytes / 8}), into = at::empty_like(from);
+  const Tensor from = at::ones({one.forward_bytes / 8}, at::TensorOptions(repeated.device)),
+               into = at::empty_like(from);
   Times copy, forward, backward, composed, fused_both, composed_both;
   for (int64_t round = -1; round < rounds; ++round) {
     if (round == 0) {
@@ -162,39 +181,63 @@ void measure(const Case& one, at::ScalarType half, int64_t rounds) {
     }
     {
       const at::NoGradGuard without;
-      timed(copy, [&] { into.copy_(from); });
-      timed(forward, [&] { one.fused(one.inputs); });
-      timed(composed, [&] { one.composed(one.inputs); });
-      timed(backward, [&] { one.backward(dy); });
+      repeated.timed(copy, [&] { into.copy_(from); });
+      repeated.timed(forward, [&] { one.fused(one.inputs); });
+      repeated.timed(composed, [&] { one.composed(one.inputs); });
+      repeated.timed(backward, [&] { one.backward(dy); });
     }
-    timed(fused_both, [&] { both(one.fused, leaves, dy); });
-    timed(composed_both, [&] { both(one.composed, leaves, dy); });
+    repeated.timed(fused_both, [&] { both(one.fused, leaves, dy); });
+    repeated.timed(composed_both, [&] { both(one.composed, leaves, dy); });
   }
   const auto rate = [](int64_t moved, const Times& times) {
     return static_cast<double>(moved) / 1e6 / times.middle();
   };
   const double copied = rate(bytes(from) + bytes(into), copy);
   const double there = rate(one.forward_bytes, forward), back = rate(one.backward_bytes, backward);
-  std::printf("| %s | %s | %.1f | %.1f, %.0f %% | %.1f, %.0f %% | %.2f, %.2f, %.1f | %.2f, %.2f, %.1f |\n",
+  const int digits = repeated.device.is_cpu() ? 2 : 4;
+  std::printf("| %s | %s | %.1f | %.1f, %.0f %% | %.1f, %.0f %% | %.*f, %.*f, %.1f | %.*f, %.*f, %.1f |\n",
               one.name, c10::toString(half), copied, there, 100 * there / copied, back, 100 * back / copied,
-              forward.middle(), composed.middle(), composed.middle() / forward.middle(), fused_both.middle(),
-              composed_both.middle(), composed_both.middle() / fused_both.middle());
+              digits, forward.middle(), digits, composed.middle(), composed.middle() / forward.middle(),
+              digits, fused_both.middle(), digits, composed_both.middle(),
+              composed_both.middle() / fused_both.middle());
   std::fflush(stdout);
 }
 
-void run(const Sizes& sizes, int64_t rounds) {
-  std::printf("N %lld, T %lld, D %lld; %s, %d threads; medians of %lld rounds\n\n",
+std::string where(c10::Device device) {
+  if (!device.is_cpu()) return device_name(device) + ", LibTorch " TORCH_VERSION;
+  return at::get_cpu_capability() + ", " + std::to_string(at::get_num_threads()) + " threads";
+}
+
+void run(const Sizes& sizes, const Repeated& repeated, int64_t rounds) {
+  std::printf("N %lld, T %lld, D %lld; %s; medians of %lld rounds, %lld at once\n\n",
               static_cast<long long>(sizes.samples), static_cast<long long>(sizes.tokens),
-              static_cast<long long>(sizes.width), at::get_cpu_capability().c_str(), at::get_num_threads(),
-              static_cast<long long>(rounds));
+              static_cast<long long>(sizes.width), where(sizes.device).c_str(),
+              static_cast<long long>(rounds), static_cast<long long>(repeated.calls));
   std::printf(
       "| operator | beside fp32 | copy GB/s | forward GB/s, of the copy's | backward | forward ms: fused, "
       "composed, "
       "ratio | forward and backward ms |\n|---|---|---:|---:|---:|---:|---:|\n");
   for (const at::ScalarType half : {at::kFloat, at::kBFloat16}) {
     for (const auto& make : {&norm_modulate, &gated_add, &bias_gelu, &rms_norm, &silu_mul, &rotate})
-      measure(make(sizes, half), half, rounds);
+      measure(make(sizes, half), half, repeated, rounds);
   }
+}
+
+// Beside the program, or in the build folder that its folder is in.
+std::string kernels_beside() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::string name = "libdtk_cuda_kernels.so";
+  return (fs::exists(folder / name, ignored) ? folder : folder.parent_path()) / name;
+}
+
+void open_kernels(const std::string& path) {
+  const std::string problem = ops::open_cuda_kernels(path);
+  if (problem.empty()) return;
+  throw std::runtime_error(
+      "the fused operators have no kernels for CUDA: " + problem +
+      "; build with nvcc 12.8 or later in the path, or name the library: --kernels PATH");
 }
 
 }  // namespace
@@ -208,9 +251,19 @@ int main(int argc, char** argv) {
   options.add_options()("samples", "N", cxxopts::value<int64_t>()->default_value("16"))(
       "tokens", "T", cxxopts::value<int64_t>()->default_value("256"))(
       "width", "D", cxxopts::value<int64_t>()->default_value("768"))(
-      "rounds", "of each, in turns", cxxopts::value<int64_t>()->default_value("21"));
+      "rounds", "of each, in turns", cxxopts::value<int64_t>()->default_value("21"))(
+      "device", "cpu, cuda, cuda:i or auto", cxxopts::value<std::string>()->default_value("cpu"))(
+      "calls", "timed at once; 1 on the CPU and 20 on CUDA where none are given", cxxopts::value<int64_t>())(
+      "kernels", "libdtk_cuda_kernels.so; the build's own where none is given",
+      cxxopts::value<std::string>());
   return bench::main_of("operator-bandwidth", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     const auto number = [&](const char* name) { return parsed[name].as<int64_t>(); };
-    run({number("samples"), number("tokens"), number("width")}, number("rounds"));
+    const c10::Device device = open_device(parsed["device"].as<std::string>());
+    if (device.is_cuda())
+      open_kernels(parsed.count("kernels") > 0 ? parsed["kernels"].as<std::string>() : kernels_beside());
+    const int64_t calls = parsed.count("calls") > 0 ? number("calls") : device.is_cpu() ? 1 : 20;
+    if (calls < 1)
+      throw std::invalid_argument("--calls " + std::to_string(calls) + ": allowed are 1 and more");
+    run({number("samples"), number("tokens"), number("width"), device}, {device, calls}, number("rounds"));
   });
 }

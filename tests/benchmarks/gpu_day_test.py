@@ -72,6 +72,38 @@ class Day(unittest.TestCase):
         self.assertEqual((code, self.ends()), (0, {"one": "left out"}))
         self.assertIn("no-such-tool is not installed", (self.out / "results.md").read_text())
 
+    def test_each_tool_looks_at_the_kernels_where_the_build_has_them(self):
+        def program(path: str, *lines: str) -> None:
+            file = self.folder / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("\n".join(("#!/bin/sh", *lines)))
+            file.chmod(0o755)
+
+        program("tools/compute-sanitizer", 'echo "looks by $*"', '[ "$2" != racecheck ] || exit 1', "shift 4", 'exec "$@"')
+        program("tests/cuda_ops_test", 'echo "on $DTK_TEST_DEVICE: $*"', '[ ! -e "$0.none" ] || echo "No tests ran"')
+        program("benchmarks/operator-bandwidth", 'echo "| norm_modulate of $*"')
+        names = (*parts.KERNEL_TOOLS, "bandwidth")
+        of_kernels = tuple(one for one in parts.PARTS if one.name in names)
+        self.assertEqual([one.name for one in of_kernels], list(names))
+
+        self.assertEqual(self.run_day(of_kernels)[0], 0)
+        self.assertEqual(self.ends(), dict.fromkeys(names, "left out"))
+        self.assertIn("the build has no libdtk_cuda_kernels.so: run benchmarks/gpu_day --prepare with nvcc 12.8 or later",
+                      (self.out / "results.md").read_text())
+
+        (self.folder / "libdtk_cuda_kernels.so").touch()
+        self.assertEqual(self.run_day(of_kernels)[0], 1)
+        self.assertEqual(self.ends(), dict.fromkeys(names, "passed") | {"racecheck": "failed: exit code 1"})
+        page = (self.out / "results.md").read_text()
+        for tool in parts.KERNEL_TOOLS:
+            self.assertIn(f"looks by --tool {tool} --error-exitcode 1 tests/cuda_ops_test [kernels]", page)
+        self.assertEqual(page.count("on cuda: [kernels]"), 2)
+        self.assertIn("| norm_modulate of --device cuda --kernels libdtk_cuda_kernels.so", page)
+
+        (self.folder / "tests/cuda_ops_test.none").touch()
+        self.run_day(of_kernels, "--again", "--part", "memcheck")
+        self.assertEqual(self.ends()["memcheck"], "failed: No tests ran in its output")
+
     def test_a_part_that_skipped_what_it_is_for_has_failed(self):
         code, _ = self.run_day((part("one", "echo '1/1 gpu_test ***Skipped'", never="***Skipped"),))
         self.assertEqual((code, self.ends()), (1, {"one": "failed: ***Skipped in its output"}))
@@ -132,6 +164,9 @@ class RealParts(unittest.TestCase):
                     for word in words[len(program):]:
                         if word.startswith("--"):
                             self.assertIn(word.partition("=")[0], known)
+                        if word.startswith("["):
+                            listed = subprocess.run([*program, "--list-tests", word], capture_output=True, text=True)
+                            self.assertRegex(listed.stdout, r"(?m)^[1-9]\d* matching test cases?$")
 
 
 if __name__ == "__main__":

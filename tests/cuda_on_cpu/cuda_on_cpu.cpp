@@ -1,87 +1,26 @@
-// Schedules the fibers and checks their accesses. Compiled without -fsanitize=thread: it has the functions
-// that the compiler calls in files compiled with it.
+// Schedules the fibers.
 #undef _FORTIFY_SOURCE  // its longjmp refuses another stack
-#include "cuda_on_cpu.h"
-
-#include <dlfcn.h>
-#include <link.h>
 #include <setjmp.h>
-#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <map>
 #include <memory>
 #include <numeric>
 #include <random>
-#include <vector>
+
+#include "accesses.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-constexpr std::size_t kMaxDynamic = 48 * 1024;  // what a launch gets without asking, on any device
-thread_local float4 dynamic_shared[kMaxDynamic / sizeof(float4)];
-
 namespace cuda_on_cpu {
-namespace {
 
-constexpr std::size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
-constexpr std::size_t kGranule = 2;  // bytes that have one record: the smallest type that kernels write
-constexpr int kWarp = 32;
-
-// Pages of zeros that take memory when they are touched.
-class Pages {
- public:
-  explicit Pages(std::size_t bytes) : bytes_(bytes) {
-    begin_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (begin_ == MAP_FAILED) throw std::bad_alloc();
-  }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  ~Pages() { munmap(begin_, bytes_); }
-  std::byte* begin() const { return static_cast<std::byte*>(begin_); }
-  std::size_t size() const { return bytes_; }
-
- private:
-  std::size_t bytes_;
-  void* begin_;
-};
-
-// An access. What comes after it: the same thread, a later barrier interval of its block, a later __syncwarp
-// interval of its warp, a later launch. All else is concurrent. All zero: never.
-struct Stamp {
-  std::uint32_t block;  // counted over all launches, from 1
-  std::uint16_t interval, warp_interval, thread;
-  bool atomic;
-};
-struct Record {
-  Stamp write, read[2];  // of two threads: whoever writes conflicts with one of them
-};
-
-std::uintptr_t address_of(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer);
-}
-
-}  // namespace
-
-struct Region {
-  std::string name;
-  std::uintptr_t begin, end, guard;
-  bool written, shared;
-  Pages records;
-  std::unique_ptr<Pages> storage;
-
-  Region(std::string its_name, std::uintptr_t at, std::size_t bytes)
-      : name(std::move(its_name)),
-        begin(at),
-        end(at + bytes),
-        guard(0),
-        written(false),
-        shared(true),
-        records((bytes / kGranule + 1) * sizeof(Record)) {}
-  Record& record(std::size_t granule) const { return reinterpret_cast<Record*>(records.begin())[granule]; }
-};
+Now now;
+Counts counted;
 
 namespace {
+
+constexpr std::size_t kStackBytes = 256 * 1024;
 
 enum class State { ready, at_barrier, in_warp, gone };
 
@@ -107,16 +46,9 @@ struct Thread {
 
 struct Machine {
   Schedule schedule;
-  Counts counts;
-  std::map<std::uintptr_t, std::unique_ptr<Region>> buffers;  // by the end of the room behind them
-  std::unique_ptr<Region> static_shared, dynamic_shared;
   std::vector<Thread> threads;
-  std::vector<std::uint16_t> warp_intervals;
-  std::uint16_t interval = 0;
-  std::uint32_t block = 0, first_block = 1;  // of this launch
   const std::function<void()>* body = nullptr;
   jmp_buf scheduler;
-  int running = -1;  // a thread, or -1 outside of kernels
   std::string failure;
   std::mt19937 random;
 };
@@ -135,14 +67,8 @@ std::string name_of(std::size_t thread) {
          std::to_string(blockIdx.y) + "," + std::to_string(blockIdx.z) + ")";
 }
 
-// A fiber can not throw into the launch: the scheduler does it, and drops all fibers.
-[[noreturn]] void fail(const std::string& message) {
-  machine.failure = message + ", " + name_of(static_cast<std::size_t>(machine.running));
-  _longjmp(machine.scheduler, 1);
-}
-
 void wait_as(State state, const Site& site) {
-  Thread& self = machine.threads[static_cast<std::size_t>(machine.running)];
+  Thread& self = machine.threads[static_cast<std::size_t>(now.thread)];
   self.state = state;
   self.site = site;
   if (_setjmp(self.position) == 0) _longjmp(machine.scheduler, 1);
@@ -158,13 +84,13 @@ void fiber_main() {
 
 void resume(int index) {
   Thread& thread = machine.threads[static_cast<std::size_t>(index)];
-  machine.running = index;
+  now.thread = index;
   threadIdx = thread.index;
   if (_setjmp(machine.scheduler) == 0) {
     if (std::exchange(thread.entered, true)) _longjmp(thread.position, 1);
     setcontext(&thread.context);
   }
-  machine.running = -1;
+  now.thread = -1;
   if (!machine.failure.empty()) throw Failure(std::exchange(machine.failure, {}));
 }
 
@@ -181,8 +107,8 @@ void prepare(unsigned count) {
     thread.context.uc_link = nullptr;
     makecontext(&thread.context, fiber_main, 0);
   }
-  machine.interval = 0;
-  machine.warp_intervals.assign((count + kWarp - 1) / kWarp, 0);
+  now.interval = 0;
+  now.warp_intervals.assign((count + kWarp - 1) / kWarp, 0);
 }
 
 // Whether all threads stood at one barrier, and go on.
@@ -200,8 +126,8 @@ bool release_barrier() {
                     name_of(i));
   }
   for (Thread& thread : threads) thread.state = State::ready;
-  ++machine.interval;
-  ++machine.counts.barriers;
+  ++now.interval;
+  ++counted.barriers;
   return true;
 }
 
@@ -250,8 +176,8 @@ bool release_warp(std::size_t warp_index, int leader) {
   }
   // A shuffle orders no memory.
   if (want.operation == WarpOperation::sync && std::popcount(want.mask) == present)
-    ++machine.warp_intervals[warp_index];
-  ++machine.counts.warp_operations;
+    ++now.warp_intervals[warp_index];
+  ++counted.warp_operations;
   return true;
 }
 
@@ -275,8 +201,8 @@ void arrange(std::vector<Integer>& order, Order how) {
 
 void run_block() {
   prepare(blockDim.x * blockDim.y * blockDim.z);
-  ++machine.block;
-  ++machine.counts.blocks;
+  ++now.block;
+  ++counted.blocks;
   std::vector<int> order(machine.threads.size());
   for (;;) {
     arrange(order, machine.schedule.threads);
@@ -293,94 +219,6 @@ void run_block() {
   }
 }
 
-// Static __shared__ arrays are thread-local data of the program, which is the first entry.
-std::unique_ptr<Region> make_static_shared() {
-  std::span<const std::byte> found;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        for (int i = 0; i < info->dlpi_phnum; ++i)
-          if (info->dlpi_phdr[i].p_type == PT_TLS)
-            *static_cast<std::span<const std::byte>*>(data) = {
-                static_cast<const std::byte*>(info->dlpi_tls_data), info->dlpi_phdr[i].p_memsz};
-        return 1;
-      },
-      &found);
-  return std::make_unique<Region>("static shared memory", address_of(found.data()), found.size());
-}
-
-bool is_in(std::uintptr_t at, std::uintptr_t begin, std::uintptr_t end) {
-  return begin <= at && at < end;
-}
-
-// Whose the address is, room around it included; null: a stack, a constant.
-Region* find_region(std::uintptr_t at) {
-  const std::uintptr_t dynamic = address_of(dynamic_shared);
-  if (is_in(at, dynamic, dynamic + sizeof dynamic_shared)) return machine.dynamic_shared.get();
-  if (is_in(at, machine.static_shared->begin, machine.static_shared->end)) return machine.static_shared.get();
-  const auto found = machine.buffers.upper_bound(at);
-  if (found == machine.buffers.end() || at < found->second->begin - found->second->guard) return nullptr;
-  return found->second.get();
-}
-
-bool concurrent(const Stamp& before, const Stamp& now, bool shared) {
-  if (before.block < machine.first_block || (before.atomic && now.atomic)) return false;
-  if (before.block != now.block) return !shared;
-  if (before.thread == now.thread || before.interval != now.interval) return false;
-  return before.thread / kWarp != now.thread / kWarp || before.warp_interval == now.warp_interval;
-}
-
-// By which addr2line finds the line.
-std::string code_address(const void* code) {
-  Dl_info info{};
-  if (code == nullptr || dladdr(code, &info) == 0) return "";
-  char text[64];
-  std::snprintf(text, sizeof text, ", code 0x%zx",
-                static_cast<std::size_t>(address_of(code) - address_of(info.dli_fbase) - 1));
-  return text;
-}
-
-enum class Kind { read, write, atomic };
-
-void access(const void* address, std::size_t bytes, Kind kind, bool aligned, const void* code) {
-  if (machine.running < 0) return;
-  ++machine.counts.accesses;
-  const std::uintptr_t at = address_of(address);
-  const Region* const region = find_region(at);
-  if (region == nullptr) return;
-  const auto fail_by = [&](const std::string& what) {
-    fail(what + ": " + (kind == Kind::read ? "read of " : "write of ") + std::to_string(bytes) +
-         " bytes at byte " + std::to_string(static_cast<std::ptrdiff_t>(at - region->begin)) + " of " +
-         region->name + " (" + std::to_string(region->end - region->begin) + " bytes)" + code_address(code));
-  };
-  if (at < region->begin || at + bytes > region->end) fail_by("out of bounds");
-  if (aligned && at % bytes != 0) fail_by("misaligned");
-  const Stamp now{machine.block, machine.interval,
-                  machine.warp_intervals[static_cast<std::size_t>(machine.running / kWarp)],
-                  static_cast<std::uint16_t>(machine.running), kind == Kind::atomic};
-  const std::size_t last = (at + bytes - 1 - region->begin) / kGranule;
-  for (std::size_t i = (at - region->begin) / kGranule; i <= last; ++i) {
-    Record& record = region->record(i);
-    const std::uint32_t writer = record.write.block;
-    const bool written = region->shared ? writer == now.block : region->written || writer != 0;
-    if (kind != Kind::write && !written) fail_by("unwritten memory");
-    const auto conflicts = [&](const Stamp& before) {
-      if (concurrent(before, now, region->shared))
-        fail_by("data race with thread " + std::to_string(before.thread) +
-                (before.block == now.block ? " of the same block" : " of another block"));
-    };
-    conflicts(record.write);
-    if (kind != Kind::read) {
-      conflicts(record.read[0]);
-      conflicts(record.read[1]);
-      record.write = now;
-    } else {
-      const Stamp& newest = record.read[0];
-      if (newest.thread != now.thread || newest.block != now.block) record.read[1] = newest;
-      record.read[0] = now;
-    }
-  }
-}
-
 bool is_valid(const cudaLaunchConfig_t& config) {
   const dim3 grid = config.gridDim, block = config.blockDim;
   const std::size_t threads = std::size_t{block.x} * block.y * block.z;
@@ -391,30 +229,17 @@ bool is_valid(const cudaLaunchConfig_t& config) {
 }  // namespace
 
 const Counts& counts() {
-  return machine.counts;
+  return counted;
 }
 
 void set_schedule(const Schedule& schedule) {
   machine.schedule = schedule;
 }
 
-Region* make_region(std::string name, std::size_t bytes, bool written) {
-  auto storage = std::make_unique<Pages>(bytes + 2 * kGuardBytes);
-  auto region = std::make_unique<Region>(std::move(name), address_of(storage->begin() + kGuardBytes), bytes);
-  region->guard = kGuardBytes;
-  region->written = written;
-  region->shared = false;
-  region->storage = std::move(storage);
-  const std::uintptr_t key = region->end + kGuardBytes;
-  return (machine.buffers[key] = std::move(region)).get();
-}
-
-void* begin_of(const Region* region) {
-  return region->storage->begin() + kGuardBytes;
-}
-
-void remove_region(Region* region) {
-  machine.buffers.erase(region->end + region->guard);
+// The scheduler throws, and drops all fibers.
+void fail(const std::string& message) {
+  machine.failure = message + ", " + name_of(static_cast<std::size_t>(now.thread));
+  _longjmp(machine.scheduler, 1);
 }
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const std::function<void()>& body) {
@@ -423,11 +248,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const std::function<void()>
   const dim3 grid = gridDim = config.gridDim;
   blockDim = config.blockDim;
   machine.body = &body;
-  machine.first_block = machine.block + 1;
+  now.first_block = now.block + 1;
   machine.random.seed(machine.schedule.seed);
-  if (!machine.static_shared) machine.static_shared = make_static_shared();
-  machine.dynamic_shared =
-      std::make_unique<Region>("dynamic shared memory", address_of(dynamic_shared), config.dynamicSmemBytes);
+  begin_accesses(config.dynamicSmemBytes);
 
   // After a failure fibers stand somewhere in the kernel: the next launch makes new ones.
   struct Forget {
@@ -453,45 +276,12 @@ void barrier(const Site& site) {
 
 std::uint64_t warp(WarpOperation operation, unsigned mask, std::uint64_t value, int operand,
                    const Site& site) {
-  if ((mask >> machine.running % kWarp & 1U) == 0)
+  if ((mask >> now.thread % kWarp & 1U) == 0)
     fail("warp operation at " + place(site) + ": the mask lacks the caller");
-  Thread& self = machine.threads[static_cast<std::size_t>(machine.running)];
+  Thread& self = machine.threads[static_cast<std::size_t>(now.thread)];
   self.request = {operation, mask, value, operand};
   wait_as(State::in_warp, site);
   return self.result;
 }
 
-void atomic_access(void* address, std::size_t bytes) {
-  access(address, bytes, Kind::atomic, true, nullptr);
-}
-
 }  // namespace cuda_on_cpu
-
-// What files compiled with -fsanitize=thread call.
-extern "C" {
-#define DTK_ACCESS(name, bytes, kind, aligned)                                                          \
-  void __tsan_##name(void* address) {                                                                   \
-    cuda_on_cpu::access(address, bytes, cuda_on_cpu::Kind::kind, aligned, __builtin_return_address(0)); \
-  }
-#define DTK_ACCESSES(bytes)                             \
-  DTK_ACCESS(read##bytes, bytes, read, true)            \
-  DTK_ACCESS(write##bytes, bytes, write, true)          \
-  DTK_ACCESS(unaligned_read##bytes, bytes, read, false) \
-  DTK_ACCESS(unaligned_write##bytes, bytes, write, false)
-DTK_ACCESSES(1)
-DTK_ACCESSES(2)
-DTK_ACCESSES(4)
-DTK_ACCESSES(8)
-DTK_ACCESSES(16)
-void __tsan_read_range(void* address, std::size_t bytes) {
-  cuda_on_cpu::access(address, bytes, cuda_on_cpu::Kind::read, false, __builtin_return_address(0));
-}
-void __tsan_write_range(void* address, std::size_t bytes) {
-  cuda_on_cpu::access(address, bytes, cuda_on_cpu::Kind::write, false, __builtin_return_address(0));
-}
-void __tsan_init() {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_vptr_update(void*, void*) {}
-void __tsan_vptr_read(void*) {}
-}

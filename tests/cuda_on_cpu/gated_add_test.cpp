@@ -1,7 +1,6 @@
 #include "models/ops/cuda/gated_add.h"
 
 #include "cuda_on_cpu/kernel_values.h"
-#include "support/catch.h"
 
 namespace {
 
@@ -17,36 +16,19 @@ struct Tables {
   Values x, dy, branch, gate;
   Values y, partial, dgate, dbranch;
 
-  Tables(const GatedAdd& s, std::int64_t gate_stride, std::size_t first_gate = 0)
+  // Random, or zeros that end in the last rows of `few`.
+  Tables(const GatedAdd& s, std::int64_t gate_stride, std::size_t first_gate = 0, const Tables* few = nullptr)
       : its(s),
         stride(gate_stride),
         first(first_gate),
-        x("x", s.x, random_values(size(s.N, s.T, s.D), 1, 0.5, 2)),
-        dy("dy", s.x, random_values(size(s.N, s.T, s.D), 2, 0, 1)),
-        branch("branch", s.branch, random_values(size(s.N, s.T, s.D), 3, 0, 1)),
-        gate("gate", s.condition, random_values(size(s.N, gate_stride) + first_gate, 4, 0, 1)),
+        x("x", s.x, size(s.N, s.T, s.D), {1, 0.5, 2}, few ? &few->x : nullptr),
+        dy("dy", s.x, size(s.N, s.T, s.D), {2, 0, 1}, few ? &few->dy : nullptr),
+        branch("branch", s.branch, size(s.N, s.T, s.D), {3, 0, 1}, few ? &few->branch : nullptr),
+        gate("gate", s.condition, size(s.N, gate_stride) + first_gate, {4, 0, 1}, few ? &few->gate : nullptr),
         y("y", s.x, x.size()),
-        partial("partial", Type::fp32, size(s.N, chunks(s.T), s.D)),
+        partial("partial", Type::fp32, size(s.N, chunks(s.T), s.D), few != nullptr),
         dgate("dgate", s.condition, size(s.N, s.D)),
         dbranch("dbranch", s.branch, x.size()) {}
-
-  // Zeros, but for the last rows of the last sample, which are those of `few`.
-  Tables(const GatedAdd& s, const Tables& few)
-      : its(s),
-        stride(few.stride),
-        x("x", s.x, size(s.N, s.T, s.D), true),
-        dy("dy", s.x, x.size(), true),
-        branch("branch", s.branch, x.size(), true),
-        gate("gate", s.condition, size(s.N, stride), true),
-        y("y", s.x, x.size()),
-        partial("partial", Type::fp32, size(s.N, chunks(s.T), s.D), true),
-        dgate("dgate", s.condition, size(s.N, s.D)),
-        dbranch("dbranch", s.branch, x.size()) {
-    copy_to_end(few.x, x);
-    copy_to_end(few.dy, dy);
-    copy_to_end(few.branch, branch);
-    copy_to_end(few.gate, gate);
-  }
 
   Rows gates() const {
     return {static_cast<const std::byte*>(gate.data()) + first * bytes_of(its.condition), stride};
@@ -56,7 +38,7 @@ struct Tables {
     return gated_add_backward(its, dy.data(), gates(), branch.data(), partial.floats(), dgate.data(),
                               dbranch.data(), nullptr);
   }
-  std::string bits() const { return y.bits() + partial.bits() + dgate.bits() + dbranch.bits(); }
+  std::string bits() const { return bits_of({&y, &partial, &dgate, &dbranch}); }
 };
 
 struct Reference {
@@ -85,22 +67,13 @@ Reference reference(const Tables& in) {
 
 void check(const GatedAdd& s, std::int64_t stride, std::size_t first_gate = 0) {
   CAPTURE(s.N, s.T, s.D, name_of(s.x), name_of(s.branch), name_of(s.condition), stride, first_gate);
-  std::string first;
-  for (const Schedule& schedule : kSchedules) {
-    set_schedule(schedule);
-    Tables tables(s, stride, first_gate);
-    REQUIRE(tables.forward() == cudaSuccess);
-    REQUIRE(tables.backward() == cudaSuccess);
-    if (first.empty()) {
-      first = tables.bits();
-      const Reference want = reference(tables);
-      CHECK(summary.take("y", tables.y, want.y) <= 1);
-      CHECK(summary.take("dgate", tables.dgate, want.dgate) <= 1);
-      CHECK(summary.take("dbranch", tables.dbranch, want.dbranch) <= 1);
-    } else {
-      CHECK((first == tables.bits()));
-    }
-  }
+  under_schedules([&] { return Tables(s, stride, first_gate); },
+                  [](Tables& tables) {
+                    const Reference want = reference(tables);
+                    CHECK(summary.take("y", tables.y, want.y) <= 1);
+                    CHECK(summary.take("dgate", tables.dgate, want.dgate) <= 1);
+                    CHECK(summary.take("dbranch", tables.dbranch, want.dbranch) <= 1);
+                  });
 }
 
 }  // namespace
@@ -154,7 +127,7 @@ TEST_CASE("gated_add: more than 2^31 elements, of rows and of gates") {
         its.N = (std::int64_t{1} << 31) / D + 2;
       else
         its.T = ((std::int64_t{1} << 31) / D / kChunkRows + 2) * kChunkRows;
-      Tables many(its, few);
+      Tables many(its, few.stride, 0, &few);
       run_last_blocks(1);
       REQUIRE(many.forward() == cudaSuccess);
       CHECK(same_end(many.y, few.y, 4));

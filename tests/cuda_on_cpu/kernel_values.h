@@ -11,6 +11,7 @@
 
 #include "cuda_on_cpu.h"
 #include "models/ops/cuda/types.h"
+#include "support/catch.h"
 
 namespace cuda_on_cpu {
 
@@ -41,6 +42,19 @@ inline const char* name_of(Type type) {
   return type == Type::fp32 ? "fp32" : type == Type::bf16 ? "bf16" : "fp16";
 }
 
+inline Doubles random_values(std::size_t size, unsigned seed, double mean, double deviation) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(mean, deviation);
+  Doubles values(size);
+  for (double& value : values) value = normal(random);
+  return values;
+}
+
+struct Normal {
+  unsigned seed;
+  double mean, deviation;
+};
+
 // Device memory of a type that is known at run time.
 class Values {
  public:
@@ -48,6 +62,17 @@ class Values {
       : type_(type), bytes_(name, size * bytes_of(type), written) {}
   Values(const std::string& name, Type type, const Doubles& from) : Values(name, type, from.size(), true) {
     for (std::size_t i = 0; i < from.size(); ++i) set(i, from[i]);
+  }
+  // Random values; where there is an `end`, zeros that end in its values.
+  Values(const std::string& name, Type type, std::size_t size, const Normal& random, const Values* end)
+      : Values(name, type, size, true) {
+    if (end != nullptr)
+      std::memcpy(static_cast<std::byte*>(data()) + (size - end->size()) * bytes_of(type), end->data(),
+                  end->size() * bytes_of(type));
+    else
+      for (std::size_t i = 0;
+           const double value : random_values(size, random.seed, random.mean, random.deviation))
+        set(i++, value);
   }
   void* data() const { return bytes_.data(); }
   float* floats() const { return static_cast<float*>(data()); }
@@ -75,13 +100,6 @@ class Values {
   Buffer<std::byte> bytes_;
 };
 
-// Writes a table to the end of a longer one.
-inline void copy_to_end(const Values& from, const Values& to) {
-  const std::size_t bytes = from.size() * bytes_of(from.type());
-  std::memcpy(static_cast<std::byte*>(to.data()) + (to.size() - from.size()) * bytes_of(to.type()),
-              from.data(), bytes);
-}
-
 // Whether the last values of `got` are the last of `want`, bit by bit.
 inline bool same_end(const Values& got, const Values& want, std::size_t count) {
   const auto end = [&](const Values& values) {
@@ -94,14 +112,6 @@ inline void run_last_blocks(std::int64_t count) {
   Schedule schedule;
   schedule.last_blocks = count;
   set_schedule(schedule);
-}
-
-inline Doubles random_values(std::size_t size, unsigned seed, double mean, double deviation) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal(mean, deviation);
-  Doubles values(size);
-  for (double& value : values) value = normal(random);
-  return values;
 }
 
 // A result as it should be, and the sum of the magnitudes of what is added up in it.
@@ -134,6 +144,31 @@ inline double worst(const Values& got, const Wanted& want) {
     result = std::isnan(ratio) ? HUGE_VAL : std::max(result, ratio);
   }
   return result;
+}
+
+inline std::string bits_of(std::initializer_list<const Values*> tables) {
+  std::string all;
+  for (const Values* table : tables) all += table->bits();
+  return all;
+}
+
+// Runs both passes of a case, made anew for each schedule: all have the same results, and `look` sees the
+// first ones.
+template <class Make, class Look>
+void under_schedules(Make make, Look look) {
+  std::string first;
+  for (const Schedule& schedule : kSchedules) {
+    set_schedule(schedule);
+    auto tables = make();
+    REQUIRE(tables.forward() == cudaSuccess);
+    REQUIRE(tables.backward() == cudaSuccess);
+    if (first.empty()) {
+      first = tables.bits();
+      look(tables);
+    } else {
+      CHECK((first == tables.bits()));
+    }
+  }
 }
 
 // The largest of each result over a program's cases, told at its end.

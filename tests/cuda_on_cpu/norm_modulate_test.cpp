@@ -1,7 +1,6 @@
 #include "models/ops/cuda/norm_modulate.h"
 
 #include "cuda_on_cpu/kernel_values.h"
-#include "support/catch.h"
 
 namespace {
 
@@ -22,41 +21,22 @@ struct Tables {
   Values x, dy, conditions;
   Values y, mean, rstd, partial, dx, dshift, dscale;
 
-  static std::size_t rows(const NormModulate& s) { return size(s.N, s.T); }
-  explicit Tables(const Case& c)
+  // Random, or zeros that end in the last rows of `few`.
+  explicit Tables(const Case& c, const Tables* few = nullptr) : Tables(c, c.shape, few) {}
+  Tables(const Case& c, const NormModulate& s, const Tables* few)
       : its(c),
-        x("x", c.shape.x, random_values(rows(c.shape) * size(c.shape.D, 1), 1, 0.5, 2)),
-        dy("dy", c.shape.y, random_values(rows(c.shape) * size(c.shape.D, 1), 2, 0, 1)),
-        conditions(
-            "shift and scale", c.shape.condition,
-            random_values(size(c.shape.N, std::max(c.shift_stride, c.scale_stride)) + size(c.shape.D, 1), 3,
-                          0, 0.5)),
-        y("y", c.shape.y, x.size()),
-        mean("mean", Type::fp32, rows(c.shape)),
-        rstd("rstd", Type::fp32, rows(c.shape)),
-        partial("partial", Type::fp32, size(c.shape.N, chunks(c.shape.T), 2 * c.shape.D)),
-        dx("dx", c.shape.x, x.size()),
-        dshift("dshift", c.shape.condition, size(c.shape.N, c.shape.D)),
-        dscale("dscale", c.shape.condition, size(c.shape.N, c.shape.D)) {}
-
-  // Zeros, but for the last rows of the last sample, which are those of `few`.
-  Tables(const Case& c, const Tables& few)
-      : its(c),
-        x("x", c.shape.x, size(c.shape.N, c.shape.T, c.shape.D), true),
-        dy("dy", c.shape.y, x.size(), true),
-        conditions("shift and scale", c.shape.condition,
-                   size(c.shape.N - 1, c.shift_stride) + few.conditions.size(), true),
-        y("y", c.shape.y, x.size()),
-        mean("mean", Type::fp32, rows(c.shape)),
-        rstd("rstd", Type::fp32, rows(c.shape)),
-        partial("partial", Type::fp32, size(c.shape.N, chunks(c.shape.T), 2 * c.shape.D), true),
-        dx("dx", c.shape.x, x.size()),
-        dshift("dshift", c.shape.condition, size(c.shape.N, c.shape.D)),
-        dscale("dscale", c.shape.condition, size(c.shape.N, c.shape.D)) {
-    copy_to_end(few.x, x);
-    copy_to_end(few.dy, dy);
-    copy_to_end(few.conditions, conditions);
-  }
+        x("x", s.x, size(s.N, s.T, s.D), {1, 0.5, 2}, few ? &few->x : nullptr),
+        dy("dy", s.y, size(s.N, s.T, s.D), {2, 0, 1}, few ? &few->dy : nullptr),
+        conditions("shift and scale", s.condition,
+                   size(s.N, std::max(c.shift_stride, c.scale_stride)) + size(s.D, 1), {3, 0, 0.5},
+                   few ? &few->conditions : nullptr),
+        y("y", s.y, x.size()),
+        mean("mean", Type::fp32, size(s.N, s.T)),
+        rstd("rstd", Type::fp32, size(s.N, s.T)),
+        partial("partial", Type::fp32, size(s.N, chunks(s.T), 2 * s.D), few != nullptr),
+        dx("dx", s.x, x.size()),
+        dshift("dshift", s.condition, size(s.N, s.D)),
+        dscale("dscale", s.condition, size(s.N, s.D)) {}
 
   std::size_t shift_at(std::int64_t n, std::int64_t d) const {
     return size(n, its.shift_stride) + size(d, 1);
@@ -79,11 +59,7 @@ struct Tables {
     return norm_modulate_backward(its.shape, dy.data(), x.data(), mean.floats(), rstd.floats(), scale(),
                                   partial.floats(), dx.data(), dshift.data(), dscale.data(), nullptr);
   }
-  std::string bits() const {
-    std::string all;
-    for (const Values* values : {&y, &mean, &rstd, &partial, &dx, &dshift, &dscale}) all += values->bits();
-    return all;
-  }
+  std::string bits() const { return bits_of({&y, &mean, &rstd, &partial, &dx, &dshift, &dscale}); }
 };
 
 struct Reference {
@@ -142,25 +118,16 @@ void check(const Case& its) {
   const auto& s = its.shape;
   CAPTURE(s.N, s.T, s.D, name_of(s.x), name_of(s.y), name_of(s.condition), its.shift_stride,
           its.scale_stride);
-  std::string first;
-  for (const Schedule& schedule : kSchedules) {
-    set_schedule(schedule);
-    Tables tables(its);
-    REQUIRE(tables.forward() == cudaSuccess);
-    REQUIRE(tables.backward() == cudaSuccess);
-    if (first.empty()) {
-      first = tables.bits();
-      const Reference want = reference(tables);
-      CHECK(summary.take("y", tables.y, want.y) <= 1);
-      CHECK(summary.take("mean", tables.mean, want.mean) <= 1);
-      CHECK(summary.take("rstd", tables.rstd, want.rstd) <= 1);
-      CHECK(summary.take("dx", tables.dx, want.dx) <= 1);
-      CHECK(summary.take("dshift", tables.dshift, want.dshift) <= 1);
-      CHECK(summary.take("dscale", tables.dscale, want.dscale) <= 1);
-    } else {
-      CHECK((first == tables.bits()));
-    }
-  }
+  under_schedules([&] { return Tables(its); },
+                  [](Tables& tables) {
+                    const Reference want = reference(tables);
+                    CHECK(summary.take("y", tables.y, want.y) <= 1);
+                    CHECK(summary.take("mean", tables.mean, want.mean) <= 1);
+                    CHECK(summary.take("rstd", tables.rstd, want.rstd) <= 1);
+                    CHECK(summary.take("dx", tables.dx, want.dx) <= 1);
+                    CHECK(summary.take("dshift", tables.dshift, want.dshift) <= 1);
+                    CHECK(summary.take("dscale", tables.dscale, want.dscale) <= 1);
+                  });
 }
 
 NormModulate shape_of(std::int64_t N, std::int64_t T, std::int64_t D, const Types& types) {
@@ -222,7 +189,7 @@ TEST_CASE("norm_modulate: more than 2^31 elements") {
     REQUIRE(few.backward() == cudaSuccess);
     Case its = few.its;
     its.shape.T = ((std::int64_t{1} << 31) / D / kChunkRows + 2) * kChunkRows;
-    Tables many(its, few);
+    Tables many(its, &few);
     run_last_blocks(4);
     REQUIRE(many.forward() == cudaSuccess);
     CHECK(same_end(many.y, few.y, few.y.size()));
@@ -244,7 +211,7 @@ TEST_CASE("norm_modulate: more than 2^31 elements of conditions and of partial s
     REQUIRE(few.backward() == cudaSuccess);
     Case its = few.its;
     its.shape.N = (std::int64_t{1} << 31) / (2 * D) + 2;
-    Tables many(its, few);
+    Tables many(its, &few);
     run_last_blocks(1);
     REQUIRE(many.forward() == cudaSuccess);
     REQUIRE(many.backward() == cudaSuccess);

@@ -6,6 +6,7 @@ are small: what is checked is the form of the output and what holds at any size,
 
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,18 @@ class Benchmarks(unittest.TestCase):
             for cell in list(row.values())[2:5]:
                 for number in re.findall(r"[\d.]+", cell):
                     self.assertGreater(float(number), 0, row)
+
+    def test_operator_bandwidth_says_what_it_lacks(self):
+        def ends(*arguments: str, **environment: str) -> tuple[int, str]:
+            command = [FOLDER / "operator-bandwidth", *arguments]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+            self.assertEqual(result.stdout, "")
+            return result.returncode, result.stderr
+
+        code, errors = ends("--device", "cuda", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(code, 1)
+        self.assertRegex(errors, "^operator-bandwidth: --device cuda: .*; use --device cpu or --device auto\n$")
+        self.assertEqual(ends("--calls", "0"), (1, "operator-bandwidth: --calls 0: allowed are 1 and more\n"))
 
     def test_device_accuracy_on_the_cpu(self):
         """The same comparison as on a GPU: whole runs, whose peaks are those of their plans."""

@@ -5,7 +5,6 @@
 namespace dtk::models::cuda {
 namespace {
 
-constexpr int kThreads = 128;
 constexpr int kForwardRows = 8;
 constexpr float kAlpha = 0.7978845608028654F;  // sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
@@ -20,37 +19,32 @@ __device__ float gelu_derivative(float x) {
 }
 
 template <int kWidth, class X>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     bias_gelu_forward_kernel(const X* __restrict__ x, const void* bias, Type bias_type, X* __restrict__ y,
-                             int64_t threads, int64_t R, int D) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (thread >= threads) return;
-  const Column<kForwardRows, kWidth> column(thread, R, D);
+                             int64_t N, int64_t R, int D) {
+  const Column<kForwardRows, kWidth> column(R, D);
+  if (column.sample >= N) return;
   float shift[kWidth];
   load(bias_type, bias, column.first, shift);
-#pragma unroll 4
-  for (int64_t row = column.begin; row < column.end; ++row) {
+  column.each_row([&](int64_t at) {
     float value[kWidth];
-    load(x + row * D + column.first, value);
+    load(x + at, value);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) value[i] = gelu(value[i] + shift[i]);
-    store(y + row * D + column.first, value);
-  }
+    store(y + at, value);
+  });
 }
 
+// Where dx is dy, a thread reads each of its numbers before it writes it: neither pointer is restricted.
 template <int kWidth, class X>
-__global__ void __launch_bounds__(kThreads)
-    bias_gelu_backward_kernel(const X* __restrict__ dy, const X* __restrict__ x, const void* bias,
-                              Type bias_type, float* __restrict__ partial, X* __restrict__ dx,
-                              int64_t threads, int64_t R, int D) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (thread >= threads) return;
-  const Column<kChunkRows, kWidth> column(thread, R, D);
+__global__ void __launch_bounds__(kColumnThreads)
+    bias_gelu_backward_kernel(const X* dy, const X* __restrict__ x, const void* bias, Type bias_type,
+                              float* __restrict__ partial, X* dx, int64_t N, int64_t R, int D) {
+  const Column<kChunkRows, kWidth> column(R, D);
+  if (column.sample >= N) return;
   float shift[kWidth], sum[kWidth] = {};
   load(bias_type, bias, column.first, shift);
-#pragma unroll 4
-  for (int64_t row = column.begin; row < column.end; ++row) {
-    const int64_t at = row * D + column.first;
+  column.each_row([&](int64_t at) {
     float value[kWidth], gradient[kWidth];
     load(x + at, value);
     load(dy + at, gradient);
@@ -60,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
       sum[i] += gradient[i];
     }
     store(dx + at, gradient);
-  }
+  });
   store(partial + column.part * D + column.first, sum);
 }
 
@@ -72,13 +66,6 @@ bool is_supported(const BiasGelu& shape) {
   return (shape.bias == Type::fp32 || shape.bias == shape.x) && shape.D <= kMaxColumns;
 }
 
-template <class Launch>
-cudaError_t with_type(Type type, Launch launch) {
-  if (type == Type::bf16) return launch(__nv_bfloat16{});
-  if (type == Type::fp16) return launch(__half{});
-  return launch(float{});
-}
-
 }  // namespace
 
 int bias_gelu_forward(const BiasGelu& shape, const void* x, const void* bias, void* y, Stream stream) {
@@ -88,10 +75,9 @@ int bias_gelu_forward(const BiasGelu& shape, const void* x, const void* bias, vo
   return with_type(shape.x, [&](auto value) {
     using X = decltype(value);
     return with_width(fours, [&](auto width) {
-      const int64_t threads = Column<kForwardRows, width.value>::threads(1, shape.R, shape.D);
-      return launch((threads + kThreads - 1) / kThreads, kThreads, 0, stream,
-                    bias_gelu_forward_kernel<width.value, X>, static_cast<const X*>(x), bias, shape.bias,
-                    static_cast<X*>(y), threads, shape.R, shape.D);
+      return launch_columns<kForwardRows, width.value>(
+          1, shape.R, shape.D, stream, bias_gelu_forward_kernel<width.value, X>, static_cast<const X*>(x),
+          bias, shape.bias, static_cast<X*>(y));
     });
   });
 }
@@ -108,11 +94,9 @@ int bias_gelu_backward(const BiasGelu& shape, const void* dy, const void* x, con
   const cudaError_t error = with_type(shape.x, [&](auto value) {
     using X = decltype(value);
     return with_width(fours, [&](auto width) {
-      const int64_t threads = Column<kChunkRows, width.value>::threads(1, shape.R, shape.D);
-      return launch((threads + kThreads - 1) / kThreads, kThreads, 0, stream,
-                    bias_gelu_backward_kernel<width.value, X>, static_cast<const X*>(dy),
-                    static_cast<const X*>(x), bias, shape.bias, partial, static_cast<X*>(dx), threads,
-                    shape.R, shape.D);
+      return launch_columns<kChunkRows, width.value>(
+          1, shape.R, shape.D, stream, bias_gelu_backward_kernel<width.value, X>, static_cast<const X*>(dy),
+          static_cast<const X*>(x), bias, shape.bias, partial, static_cast<X*>(dx));
     });
   });
   if (error != cudaSuccess) return error;

@@ -5,43 +5,36 @@
 namespace dtk::models::cuda {
 namespace {
 
-constexpr int kThreads = 128;
 constexpr int kForwardRows = 8;
 
 template <int kWidth, class X, class B>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     gated_add_forward_kernel(const X* __restrict__ x, Rows gate, Type condition, const B* __restrict__ branch,
-                             X* __restrict__ y, int64_t threads, int64_t T, int D) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (thread >= threads) return;
-  const Column<kForwardRows, kWidth> column(thread, T, D);
+                             X* __restrict__ y, int64_t N, int64_t T, int D) {
+  const Column<kForwardRows, kWidth> column(T, D);
+  if (column.sample >= N) return;
   float factor[kWidth];
   load(condition, gate.data, column.sample * gate.stride + column.first, factor);
-#pragma unroll 4
-  for (int64_t row = column.begin; row < column.end; ++row) {
-    const int64_t at = row * D + column.first;
+  column.each_row([&](int64_t at) {
     float sum[kWidth], addend[kWidth];
     load(x + at, sum);
     load(branch + at, addend);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sum[i] += factor[i] * addend[i];
     store(y + at, sum);
-  }
+  });
 }
 
 template <int kWidth, class X, class B>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     gated_add_backward_kernel(const X* __restrict__ dy, Rows gate, Type condition,
                               const B* __restrict__ branch, float* __restrict__ partial,
-                              B* __restrict__ dbranch, int64_t threads, int64_t T, int D) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (thread >= threads) return;
-  const Column<kChunkRows, kWidth> column(thread, T, D);
+                              B* __restrict__ dbranch, int64_t N, int64_t T, int D) {
+  const Column<kChunkRows, kWidth> column(T, D);
+  if (column.sample >= N) return;
   float factor[kWidth], sum[kWidth] = {};
   load(condition, gate.data, column.sample * gate.stride + column.first, factor);
-#pragma unroll 4
-  for (int64_t row = column.begin; row < column.end; ++row) {
-    const int64_t at = row * D + column.first;
+  column.each_row([&](int64_t at) {
     float gradient[kWidth], value[kWidth];
     load(dy + at, gradient);
     load(branch + at, value);
@@ -51,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
       gradient[i] *= factor[i];
     }
     store(dbranch + at, gradient);
-  }
+  });
   store(partial + column.part * D + column.first, sum);
 }
 
@@ -77,11 +70,9 @@ int gated_add_forward(const GatedAdd& shape, const void* x, Rows gate, const voi
     using X = decltype(main);
     using B = decltype(other);
     return with_width(fours, [&](auto width) {
-      const int64_t threads = Column<kForwardRows, width.value>::threads(shape.N, shape.T, shape.D);
-      return launch((threads + kThreads - 1) / kThreads, kThreads, 0, stream,
-                    gated_add_forward_kernel<width.value, X, B>, static_cast<const X*>(x), gate,
-                    shape.condition, static_cast<const B*>(branch), static_cast<X*>(y), threads, shape.T,
-                    shape.D);
+      return launch_columns<kForwardRows, width.value>(
+          shape.N, shape.T, shape.D, stream, gated_add_forward_kernel<width.value, X, B>,
+          static_cast<const X*>(x), gate, shape.condition, static_cast<const B*>(branch), static_cast<X*>(y));
     });
   });
 }
@@ -99,11 +90,10 @@ int gated_add_backward(const GatedAdd& shape, const void* dy, Rows gate, const v
     using X = decltype(main);
     using B = decltype(other);
     return with_width(fours, [&](auto width) {
-      const int64_t threads = Column<kChunkRows, width.value>::threads(shape.N, shape.T, shape.D);
-      return launch((threads + kThreads - 1) / kThreads, kThreads, 0, stream,
-                    gated_add_backward_kernel<width.value, X, B>, static_cast<const X*>(dy), gate,
-                    shape.condition, static_cast<const B*>(branch), partial, static_cast<B*>(dbranch),
-                    threads, shape.T, shape.D);
+      return launch_columns<kChunkRows, width.value>(
+          shape.N, shape.T, shape.D, stream, gated_add_backward_kernel<width.value, X, B>,
+          static_cast<const X*>(dy), gate, shape.condition, static_cast<const B*>(branch), partial,
+          static_cast<B*>(dbranch));
     });
   });
   if (error != cudaSuccess) return error;

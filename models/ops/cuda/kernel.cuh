@@ -1,5 +1,5 @@
-// What the kernels share: values of three types in groups, sums over a warp, threads that go down columns,
-// launches.
+// What the kernels share: values of three types in groups, sums over a warp, rows in registers, threads that
+// go down columns, launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -86,14 +86,28 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
+// A row in the registers of `lanes` threads, kSlots groups of four columns each. Calls act(slot, column) for
+// those that there are.
+template <int kSlots, class Act>
+__device__ __forceinline__ void each_slot(int lane, int lanes, int D, Act act) {
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int column = (slot * lanes + lane) * 4;
+    if (column < D) act(slot, column);
+  }
+}
+
+constexpr int kColumnThreads = 128;  // of a block whose threads go down columns
+
 // Where a thread stands that takes kWidth columns of up to kRows rows of one sample (N, T, D).
 template <int kRows, int kWidth>
 struct Column {
   int64_t part, sample;  // part: which kRows rows, counted over all samples
   int64_t begin, end;    // its rows, counted over all samples
-  int first;             // of its columns
+  int first, D;          // first: of its columns
 
-  __device__ Column(int64_t thread, int64_t T, int D) {
+  __device__ Column(int64_t T, int its_D) : D(its_D) {
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
     const int groups = D / kWidth;
     const int64_t parts = (T + kRows - 1) / kRows;
     part = thread / groups;
@@ -103,8 +117,12 @@ struct Column {
     begin = sample * T + t;
     end = sample * T + min(T, t + kRows);
   }
-  static int64_t threads(int64_t N, int64_t T, int64_t D) {
-    return N * ((T + kRows - 1) / kRows) * (D / kWidth);
+
+  // Calls act with the offset of its columns in each of its rows.
+  template <class Act>
+  __device__ __forceinline__ void each_row(Act act) const {
+#pragma unroll 4
+    for (int64_t row = begin; row < end; ++row) act(row * D + first);
   }
 };
 
@@ -133,6 +151,14 @@ inline bool supported(Type main, Type other, Type condition) {
 
 constexpr int64_t kMaxColumns = 1 << 24;
 
+// Calls launch with a value of the C++ type.
+template <class Launch>
+cudaError_t with_type(Type type, Launch launch) {
+  if (type == Type::bf16) return launch(__nv_bfloat16{});
+  if (type == Type::fp16) return launch(__half{});
+  return launch(float{});
+}
+
 // Calls launch with values of the C++ types of a main tensor and another one.
 template <class Launch>
 cudaError_t with_types(Type main, Type other, Launch launch) {
@@ -160,6 +186,15 @@ cudaError_t launch(int64_t blocks, int threads, size_t shared_bytes, Stream stre
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// Launches a kernel, which is given N, T and D last, with a thread for each column of kRows rows.
+template <int kRows, int kWidth, class Kernel, class... Arguments>
+cudaError_t launch_columns(int64_t N, int64_t T, int64_t D, Stream stream, Kernel kernel,
+                           Arguments... arguments) {
+  const int64_t threads = N * ((T + kRows - 1) / kRows) * (D / kWidth);
+  return launch((threads + kColumnThreads - 1) / kColumnThreads, kColumnThreads, 0, stream, kernel,
+                arguments..., N, T, D);
 }
 
 }  // namespace dtk::models::cuda

@@ -12,15 +12,10 @@ namespace {
 constexpr int kForwardWarps = 4, kBackwardWarps = 8;  // of a block
 constexpr int kForwardRows = 16;                      // that a block takes
 
-// A warp holds a row in registers, kSlots groups of four a lane. Calls act(slot, column) for those that there
-// are.
+// A warp holds a row.
 template <int kSlots, class Act>
 __device__ __forceinline__ void each_group(int D, Act act) {
-#pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const int column = (slot * kWarp + static_cast<int>(threadIdx.x) % kWarp) * 4;
-    if (column < D) act(slot, column);
-  }
+  each_slot<kSlots>(static_cast<int>(threadIdx.x) % kWarp, kWarp, D, act);
 }
 
 template <class T, int kSlots>

@@ -13,10 +13,15 @@
 #include "bias_gelu.h"
 #include "gated_add.h"
 #include "norm_modulate.h"
+#include "rms_norm.h"
+#include "rotate.h"
+#include "silu_mul.h"
 
 namespace dtk::models::cuda {
 namespace {
 
+// Functions have the types of those that the program registers for the CPU, which LibTorch compares: what is
+// written is a const at::Tensor& too.
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -80,7 +85,7 @@ Triple norm_forward_on_cuda(const at::Tensor& x, const at::Tensor& shift, const 
 }
 
 Triple norm_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                             const at::Tensor& rstd, const at::Tensor& scale, at::Tensor& partial) {
+                             const at::Tensor& rstd, const at::Tensor& scale, const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, x.size(0) * chunks(x.size(1)) * 2 * x.size(2), "norm_modulate_backward");
@@ -108,7 +113,7 @@ at::Tensor gated_add_on_cuda(const at::Tensor& x, const at::Tensor& gate, const 
 }
 
 Pair gated_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& branch,
-                            at::Tensor& partial) {
+                            const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(dy.device());
   check_partial(partial, dy.size(0) * chunks(dy.size(1)) * dy.size(2), "gated_add_backward");
   at::Tensor dgate = empty_sums(gate, gate.sizes(), dy.size(1));
@@ -133,17 +138,111 @@ at::Tensor bias_gelu_on_cuda(const at::Tensor& x, const at::Tensor& bias) {
   return y;
 }
 
-Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
-                           at::Tensor& partial) {
+// dx may be dy.
+at::Tensor fill_gelu_gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                               const at::Tensor& partial, const at::Tensor& dx) {
   const c10::OptionalDeviceGuard guard(x.device());
-  at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "bias_gelu_backward");
   at::Tensor dbias = empty_sums(bias, bias.sizes(), x.numel());
   check(bias_gelu_backward(gelu_shape_of(x, bias), dy.const_data_ptr(), x.const_data_ptr(),
                            bias.const_data_ptr(), partial.mutable_data_ptr<float>(), dx.mutable_data_ptr(),
                            dbias.mutable_data_ptr(), stream_of(x)),
         "bias_gelu_backward", dy, x, bias, partial);
+  return dbias;
+}
+
+Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                           const at::Tensor& partial) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor dx = at::empty(x.sizes(), x.options());
+  at::Tensor dbias = fill_gelu_gradients(dy, x, bias, partial, dx);
   return {std::move(dx), std::move(dbias)};
+}
+
+at::Tensor gelu_backward_in_place_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
+                                          const at::Tensor& partial) {
+  return fill_gelu_gradients(dy, x, bias, partial, dy);
+}
+
+RmsNorm rms_shape_of(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {
+  return {x.numel() / x.size(-1), x.size(-1), type_of(x), type_of(y), type_of(weight)};
+}
+
+Pair rms_norm_on_cuda(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType type) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options().dtype(type));
+  at::Tensor rstd = at::empty(x.sizes().slice(0, x.dim() - 1), x.options().dtype(at::kFloat));
+  check(rms_norm_forward(rms_shape_of(x, y, weight), x.const_data_ptr(), weight.const_data_ptr(),
+                         static_cast<float>(eps), y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(),
+                         stream_of(x)),
+        "rms_norm", x, weight);
+  return {std::move(y), std::move(rstd)};
+}
+
+// Without partial sums the weight's gradient is not wanted: it stays undefined.
+Pair rms_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                          const at::Tensor& weight, const at::Tensor& partial) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor dx = at::empty(x.sizes(), x.options()), dweight;
+  if (partial.numel() != 0) {
+    check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "rms_norm_backward");
+    dweight = at::empty(weight.sizes(), weight.options());
+  }
+  check(rms_norm_backward(rms_shape_of(x, dy, weight), dy.const_data_ptr(), x.const_data_ptr(),
+                          rstd.const_data_ptr<float>(), weight.const_data_ptr(),
+                          dweight.defined() ? partial.mutable_data_ptr<float>() : nullptr,
+                          dx.mutable_data_ptr(), dweight.defined() ? dweight.mutable_data_ptr() : nullptr,
+                          stream_of(x)),
+        "rms_norm_backward", dy, x, weight, partial);
+  return {std::move(dx), std::move(dweight)};
+}
+
+at::Tensor silu_mul_on_cuda(const at::Tensor& gate, const at::Tensor& up) {
+  const c10::OptionalDeviceGuard guard(gate.device());
+  at::Tensor y = at::empty(gate.sizes(), gate.options());
+  check(silu_mul_forward({gate.numel(), type_of(gate)}, gate.const_data_ptr(), up.const_data_ptr(),
+                         y.mutable_data_ptr(), stream_of(gate)),
+        "silu_mul", gate, up);
+  return y;
+}
+
+Pair silu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+  const c10::OptionalDeviceGuard guard(gate.device());
+  at::Tensor dgate = at::empty(gate.sizes(), gate.options());
+  at::Tensor dup = at::empty(gate.sizes(), gate.options());
+  check(silu_mul_backward({gate.numel(), type_of(gate)}, dy.const_data_ptr(), gate.const_data_ptr(),
+                          up.const_data_ptr(), dgate.mutable_data_ptr(), dup.mutable_data_ptr(),
+                          stream_of(gate)),
+        "silu_mul_backward", dy, gate, up);
+  return {std::move(dgate), std::move(dup)};
+}
+
+Rotate rotate_shape_of(const at::Tensor& x, const at::Tensor& cosine, int64_t parts) {
+  return {x.size(0), x.size(1), x.size(2), x.size(3), parts, type_of(x), type_of(cosine)};
+}
+
+Heads heads_of(const at::Tensor& table) {
+  return {table.const_data_ptr(), table.stride(0), table.stride(1), table.stride(2)};
+}
+
+at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine,
+                          int64_t parts) {
+  const c10::OptionalDeviceGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  check(rotate_forward(rotate_shape_of(x, cosine, parts), heads_of(x), cosine.const_data_ptr(),
+                       sine.const_data_ptr(), y.mutable_data_ptr(), stream_of(x)),
+        "rotate", x, cosine, sine);
+  return y;
+}
+
+at::Tensor rotate_backward_on_cuda(const at::Tensor& dy, const at::Tensor& cosine, const at::Tensor& sine,
+                                   int64_t parts) {
+  const c10::OptionalDeviceGuard guard(dy.device());
+  at::Tensor dx = at::empty(dy.sizes(), dy.options());
+  check(rotate_backward(rotate_shape_of(dy, cosine, parts), heads_of(dy), cosine.const_data_ptr(),
+                        sine.const_data_ptr(), dx.mutable_data_ptr(), stream_of(dy)),
+        "rotate_backward", dy, cosine, sine);
+  return dx;
 }
 
 }  // namespace
@@ -165,4 +264,11 @@ DTK_EXPORTED void dtk_cuda_kernels_register() {
   library.impl("gated_add_backward", &gated_backward_on_cuda);
   library.impl("bias_gelu", &bias_gelu_on_cuda);
   library.impl("bias_gelu_backward", &gelu_backward_on_cuda);
+  library.impl("bias_gelu_backward_", &gelu_backward_in_place_on_cuda);
+  library.impl("rms_norm", &rms_norm_on_cuda);
+  library.impl("rms_norm_backward", &rms_backward_on_cuda);
+  library.impl("silu_mul", &silu_mul_on_cuda);
+  library.impl("silu_mul_backward", &silu_backward_on_cuda);
+  library.impl("rotate", &rotate_on_cuda);
+  library.impl("rotate_backward", &rotate_backward_on_cuda);
 }

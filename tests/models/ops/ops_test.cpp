@@ -16,6 +16,7 @@
 #include "ops/cpu_kernels.h"
 #include "ops/operators.h"
 #include "support/catch.h"
+#include "support/ops/operator_table.h"
 #include "support/same_bits.h"
 
 using at::Tensor;
@@ -23,203 +24,7 @@ using Catch::Matchers::Contains;
 using dtk::ops::CpuKernels;
 using dtk::ops::Shape;
 using dtk::ops::Types;
-using Tensors = std::vector<Tensor>;
-
-namespace {
-
-constexpr double kEps = 1e-6;
-
-Tensor normal(at::IntArrayRef sizes, uint64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble);
-}
-
-// The composed forms; they compute in the type that they get.
-Tensor composed_norm_modulate(const Tensors& in) {
-  const Tensor &x = in[0], &shift = in[1], &scale = in[2];
-  return at::layer_norm(x, {x.size(-1)}, {}, {}, kEps) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1);
-}
-Tensor composed_gated_add(const Tensors& in) {
-  return in[0] + in[1].unsqueeze(1) * in[2];
-}
-Tensor composed_bias_gelu(const Tensors& in) {
-  return at::gelu(in[0] + in[1], "tanh");
-}
-
-Tensor composed_rms_norm(const Tensors& in) {
-  return in[0] * (in[0].pow(2).mean(-1, true) + kEps).rsqrt() * in[1];
-}
-Tensor composed_silu_mul(const Tensors& in) {
-  return at::silu(in[0]) * in[1];
-}
-
-// Two heads of two parts of two halves each. Tables hold numbers that each type has.
-constexpr int64_t kParts = 2;
-std::pair<Tensor, Tensor> tables(const Tensor& x) {
-  const auto table = [&](uint64_t seed) {
-    return ((normal({x.size(1), x.size(3)}, seed) * 16).round() / 16).to(x.scalar_type());
-  };
-  return {table(10), table(11)};
-}
-Tensor as_heads(const Tensor& x) {
-  return x.unflatten(2, {2, -1});
-}
-Tensor composed_rotate(const Tensors& in) {
-  const Tensor x = as_heads(in[0]);
-  const auto [cosine, sine] = tables(x);
-  const Tensor halves = x.unflatten(3, {kParts, 2, -1});
-  const Tensor across = at::stack({-halves.select(4, 1), halves.select(4, 0)}, 4).flatten(3);
-  return x * cosine.unsqueeze(1) + across * sine.unsqueeze(1);
-}
-
-struct Operator {
-  const char* name;
-  std::function<Tensor(const Tensors&)> fused, composed;
-  std::function<Tensors(int64_t n, int64_t t, int64_t d)> inputs;  // fp64
-};
-
-const std::vector<Operator>& operators() {
-  static const std::vector<Operator> all{
-      {"norm_modulate",
-       [](const Tensors& in) {
-         return dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, in[0].scalar_type());
-       },
-       composed_norm_modulate,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 1) * 2 + 0.5, normal({n, d}, 2), normal({n, d}, 3)};
-       }},
-      {"gated_add", [](const Tensors& in) { return dtk::ops::gated_add(in[0], in[1], in[2]); },
-       composed_gated_add,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 4), normal({n, d}, 5), normal({n, t, d}, 6)};
-       }},
-      {"bias_gelu", [](const Tensors& in) { return dtk::ops::bias_gelu(in[0], in[1]); }, composed_bias_gelu,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 7) * 2, normal({d}, 8)};
-       }},
-      {"rms_norm",
-       [](const Tensors& in) { return dtk::ops::rms_norm(in[0], in[1], kEps, in[0].scalar_type()); },
-       composed_rms_norm,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 12) * 2 + 0.5, normal({d}, 13)};
-       }},
-      {"silu_mul", [](const Tensors& in) { return dtk::ops::silu_mul(in[0], in[1]); }, composed_silu_mul,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 14) * 2, normal({n, t, d}, 15)};
-       }},
-      {"rotate",
-       [](const Tensors& in) {
-         const Tensor x = as_heads(in[0]);
-         const auto [cosine, sine] = tables(x);
-         return dtk::ops::rotate(x, cosine, sine, kParts);
-       },
-       composed_rotate,
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, 8 * d}, 16)};
-       }}};
-  return all;
-}
-
-// Layers whose input is made again in backward, and the two steps that they stand for.
-const std::vector<Operator>& layers() {
-  const auto linear = [](const Tensor& x, const Tensors& in) { return at::linear(x, in[3], in[4]); };
-  static const std::vector<Operator> all{
-      {"norm_modulate_linear",
-       [](const Tensors& in) {
-         return dtk::ops::norm_modulate_linear(in[0], in[1], in[2], kEps, in[3], in[4]);
-       },
-       [linear](const Tensors& in) {
-         const bool wide = in[0].scalar_type() == at::kDouble;
-         return linear(wide ? composed_norm_modulate(in)
-                            : dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, in[3].scalar_type()),
-                       in);
-       },
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 17) * 2 + 0.5, normal({n, d}, 18), normal({n, d}, 19),
-                        normal({d + 2, d}, 20), normal({d + 2}, 21)};
-       }},
-      {"gated_add_norm_modulate_linear",
-       [](const Tensors& in) {
-         const auto [sum, y] =
-             dtk::ops::gated_add_norm_modulate_linear(in[0], in[5], in[6], in[1], in[2], kEps, in[3], in[4]);
-         return at::cat({sum.to(y.scalar_type()), y}, 2);
-       },
-       [linear](const Tensors& in) {
-         const bool wide = in[0].scalar_type() == at::kDouble;
-         const Tensor sum =
-             wide ? composed_gated_add({in[0], in[5], in[6]}) : dtk::ops::gated_add(in[0], in[5], in[6]);
-         const Tensor h = wide ? composed_norm_modulate({sum, in[1], in[2]})
-                               : dtk::ops::norm_modulate(sum, in[1], in[2], kEps, in[3].scalar_type());
-         const Tensor y = linear(h, in);
-         return at::cat({sum.to(y.scalar_type()), y}, 2);
-       },
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 17),  normal({n, d}, 18),  normal({n, d}, 19),
-                        normal({d + 2, d}, 20), normal({d + 2}, 21), normal({n, d}, 22),
-                        normal({n, t, d}, 23)};
-       }},
-      {"bias_gelu_linear",
-       [](const Tensors& in) { return dtk::ops::bias_gelu_linear(in[0], in[1], in[3], in[4]); },
-       [linear](const Tensors& in) {
-         const bool wide = in[0].scalar_type() == at::kDouble;
-         return linear(wide ? composed_bias_gelu(in) : dtk::ops::bias_gelu(in[0], in[1]), in);
-       },
-       [](int64_t n, int64_t t, int64_t d) {
-         return Tensors{normal({n, t, d}, 22) * 2, normal({d}, 23), normal({1}, 24), normal({d + 2, d}, 25),
-                        normal({d + 2}, 26)};
-       }}};
-  return all;
-}
-
-std::vector<Operator> operators_and_layers() {
-  std::vector<Operator> all = operators();
-  all.insert(all.end(), layers().begin(), layers().end());
-  return all;
-}
-
-// Result and gradients of inputs, for a gradient of the result that differs everywhere.
-Tensors with_gradients(const std::function<Tensor(const Tensors&)>& fn, const Tensors& inputs) {
-  Tensors leaves;
-  for (const Tensor& input : inputs) leaves.push_back(input.detach().requires_grad_(true));
-  const Tensor y = fn(leaves);
-  Tensors all{y.detach()};
-  if (y.numel() == 0) return all;
-  const Tensor dy = normal(y.sizes(), 9).to(y.scalar_type());
-  const auto gradients = torch::autograd::grad({y}, leaves, {dy}, {}, false, /*allow_unused=*/true);
-  for (const Tensor& gradient : gradients) all.push_back(gradient);
-  return all;
-}
-
-Tensors converted(const Tensors& tensors, at::ScalarType type) {
-  Tensors all;
-  for (const Tensor& tensor : tensors) all.push_back(tensor.to(type));
-  return all;
-}
-
-// The largest distance from `wanted`, in its largest magnitude.
-double distance(const Tensor& got, const Tensor& wanted) {
-  REQUIRE(got.sizes() == wanted.sizes());
-  if (got.numel() == 0) return 0;
-  const double magnitude = wanted.abs().max().item<double>();
-  return (got.to(at::kDouble) - wanted).abs().max().item<double>() / std::max(magnitude, 1e-300);
-}
-
-// The largest error of an element, in what it may have: half an ulp of its own type, as it is rounded once,
-// and what fp32's arithmetic takes of the largest terms. Up to 1 is right.
-double in_roundings(const Tensor& got, const Tensor& wanted) {
-  REQUIRE(got.sizes() == wanted.sizes());
-  const double half_ulp = got.scalar_type() == at::kFloat  ? 0x1p-24
-                          : got.scalar_type() == at::kHalf ? 0x1p-11
-                                                           : 0x1p-8;
-  const Tensor magnitude = wanted.abs();
-  const Tensor allowed = magnitude * half_ulp + magnitude.max() * 2e-6;
-  return ((got.to(at::kDouble) - wanted).abs() / allowed).max().item<double>();
-}
-
-const std::vector<std::array<int64_t, 3>> kShapes{{1, 1, 1},     {3, 5, 4},    {2, 65, 33},
-                                                  {1, 130, 257}, {3, 64, 384}, {2, 256, 72},
-                                                  {2, 3, 16},    {1, 7, 1153}, {2, 129, 31}};
-
-}  // namespace
+using namespace dtk::test;  // the table of operators, and distances from what is right
 
 TEST_CASE("in fp64, results and gradients are those of the composed form") {
   for (const Operator& op : operators_and_layers()) {
@@ -269,17 +74,11 @@ TEST_CASE("in fp32, bf16 and fp16 the fused forms are no further from fp64 than 
         CAPTURE(op.name, n, t, d, type);
         const Tensors inputs = converted(op.inputs(n, t, d), type);
         const Tensors fused = with_gradients(op.fused, inputs);
-        Tensors wide = converted(inputs, at::kDouble);
-        const Tensor dy = normal(fused[0].sizes(), 9).to(type).to(at::kDouble);
-        for (Tensor& input : wide) input.requires_grad_(true);
-        const Tensor y = op.composed(wide);
-        const auto gradients = torch::autograd::grad({y}, wide, {dy});
-        CHECK(fused[0].scalar_type() == type);
-        CHECK(in_roundings(fused[0], y.detach()) <= 1);
-        for (size_t i = 0; i < gradients.size(); ++i) {
+        const Tensors wanted = with_gradients(op.composed, converted(inputs, at::kDouble), type);
+        for (size_t i = 0; i < fused.size(); ++i) {
           CAPTURE(i);
-          CHECK(fused[i + 1].scalar_type() == type);
-          CHECK(in_roundings(fused[i + 1], gradients[i]) <= 1);
+          CHECK(fused[i].scalar_type() == type);
+          CHECK(in_roundings(fused[i], wanted[i]) <= 1);
         }
       }
     }
@@ -295,30 +94,32 @@ TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer")
       const Tensor wide = normal({n, 6 * d}, 3).to(row);
       const auto m = wide.chunk(6, 1);
       REQUIRE(m[1].stride(0) == 6 * d);
-      const auto as_double = [](const Tensor& tensor) { return tensor.to(at::kDouble); };
+      const auto right = [](const char* name, const Tensors& in) {
+        return operator_of(name).composed(converted(in, at::kDouble));
+      };
 
       Tensors in{x, m[0], m[1]};
       Tensor y = dtk::ops::norm_modulate(in[0], in[1], in[2], kEps, half);
       CHECK(y.scalar_type() == half);
-      CHECK(in_roundings(y, composed_norm_modulate({as_double(x), as_double(m[0]), as_double(m[1])})) <= 1);
+      CHECK(in_roundings(y, right("norm_modulate", {x, m[0], m[1]})) <= 1);
       y = dtk::ops::gated_add(x, m[2], branch);
       CHECK(y.scalar_type() == at::kFloat);
-      CHECK(in_roundings(y, composed_gated_add({as_double(x), as_double(m[2]), as_double(branch)})) <= 1);
+      CHECK(in_roundings(y, right("gated_add", {x, m[2], branch})) <= 1);
       const Tensor bias = normal({d}, 4).to(row);
       y = dtk::ops::bias_gelu(branch, bias);
       CHECK(y.scalar_type() == half);
-      CHECK(in_roundings(y, composed_bias_gelu({as_double(branch), as_double(bias)})) <= 1);
+      CHECK(in_roundings(y, right("bias_gelu", {branch, bias})) <= 1);
       y = dtk::ops::rms_norm(x, bias, kEps, half);
       CHECK(y.scalar_type() == half);
-      CHECK(in_roundings(y, composed_rms_norm({as_double(x), as_double(bias)})) <= 1);
+      CHECK(in_roundings(y, right("rms_norm", {x, bias})) <= 1);
       y = dtk::ops::rms_norm(branch, bias, kEps, half);
-      CHECK(in_roundings(y, composed_rms_norm({as_double(branch), as_double(bias)})) <= 1);
+      CHECK(in_roundings(y, right("rms_norm", {branch, bias})) <= 1);
       const Tensor qkv = branch.unflatten(2, {5, 8}), q = qkv.slice(2, 1, 3);  // views of a wider buffer
       const auto [cosine, sine] = tables(q);
       y = dtk::ops::rotate(q, cosine.to(row), sine.to(row), kParts);
       CHECK(y.scalar_type() == half);
       CHECK(y.is_contiguous());
-      CHECK(in_roundings(y, composed_rotate({as_double(q).flatten(2)})) <= 1);
+      CHECK(in_roundings(y, right("rotate", {q.flatten(2)})) <= 1);
 
       const Tensor leaf = wide.detach().requires_grad_(true);
       const auto through = [&](bool dense) {
@@ -330,7 +131,7 @@ TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer")
         const Tensor sum = dtk::ops::gated_add(x, rows[2], h).sum();
         return torch::autograd::grad({sum}, {leaf})[0];
       };
-      CHECK(dtk::test::same_bits(through(false), through(true)));
+      CHECK(same_bits(through(false), through(true)));
     }
   }
 }
@@ -357,7 +158,7 @@ TEST_CASE("layers whose input is made again have the bits of those that keep it"
         for (size_t i = 0; i < again.size(); ++i) {
           CAPTURE(i);
           REQUIRE(again[i].defined() == kept[i].defined());
-          if (again[i].defined()) CHECK(dtk::test::same_bits(again[i], kept[i]));
+          if (again[i].defined()) CHECK(same_bits(again[i], kept[i]));
         }
       }
     }
@@ -380,23 +181,22 @@ TEST_CASE("other layouts are made dense, and give the same bits") {
   REQUIRE_FALSE(apart.is_contiguous());
   REQUIRE(by_columns.stride(1) != 1);
   using dtk::ops::norm_modulate;
-  CHECK(dtk::test::same_bits(norm_modulate(apart, by_columns, by_columns, kEps, at::kFloat),
-                             norm_modulate(x, rows, rows, kEps, at::kFloat)));
-  CHECK(dtk::test::same_bits(dtk::ops::gated_add(apart, by_columns, apart), dtk::ops::gated_add(x, rows, x)));
-  CHECK(dtk::test::same_bits(dtk::ops::bias_gelu(apart, rows[0]), dtk::ops::bias_gelu(x, rows[0])));
-  CHECK(dtk::test::same_bits(dtk::ops::rms_norm(apart, rows[0], kEps, at::kFloat),
-                             dtk::ops::rms_norm(x, rows[0], kEps, at::kFloat)));
-  CHECK(dtk::test::same_bits(dtk::ops::silu_mul(apart, x), dtk::ops::silu_mul(x, x)));
+  CHECK(same_bits(norm_modulate(apart, by_columns, by_columns, kEps, at::kFloat),
+                  norm_modulate(x, rows, rows, kEps, at::kFloat)));
+  CHECK(same_bits(dtk::ops::gated_add(apart, by_columns, apart), dtk::ops::gated_add(x, rows, x)));
+  CHECK(same_bits(dtk::ops::bias_gelu(apart, rows[0]), dtk::ops::bias_gelu(x, rows[0])));
+  CHECK(same_bits(dtk::ops::rms_norm(apart, rows[0], kEps, at::kFloat),
+                  dtk::ops::rms_norm(x, rows[0], kEps, at::kFloat)));
+  CHECK(same_bits(dtk::ops::silu_mul(apart, x), dtk::ops::silu_mul(x, x)));
   const Tensor heads = x.unflatten(2, {5, 4}), heads_apart = apart.unflatten(2, {5, 4});
   const auto [cosine, sine] = tables(heads);
-  CHECK(dtk::test::same_bits(dtk::ops::rotate(heads_apart, cosine, sine, 2),
-                             dtk::ops::rotate(heads, cosine, sine, 2)));
+  CHECK(same_bits(dtk::ops::rotate(heads_apart, cosine, sine, 2), dtk::ops::rotate(heads, cosine, sine, 2)));
   // A gradient whose layout is another.
   const Tensor leaf = x.detach().requires_grad_(true);
   const auto gradient = [&](const Tensor& dy) {
     return torch::autograd::grad({norm_modulate(leaf, rows, rows, kEps, at::kFloat)}, {leaf}, {dy})[0];
   };
-  CHECK(dtk::test::same_bits(gradient(apart), gradient(x)));
+  CHECK(same_bits(gradient(apart), gradient(x)));
 }
 
 TEST_CASE("a second derivative is refused by name") {
@@ -415,7 +215,7 @@ TEST_CASE(
   const auto gradient = [&](const Tensor& by) {
     return torch::autograd::grad({dtk::ops::rms_norm(x, by, kEps, at::kDouble).sum()}, {x})[0];
   };
-  CHECK(dtk::test::same_bits(gradient(weight), gradient(weight.detach().requires_grad_(true))));
+  CHECK(same_bits(gradient(weight), gradient(weight.detach().requires_grad_(true))));
   const auto [y, rstd] = dtk::ops::rms_norm_forward(x.detach(), weight, kEps, at::kDouble);
   CHECK_FALSE(std::get<1>(dtk::ops::rms_norm_backward(y, x.detach(), rstd, weight, false)).defined());
   CHECK(std::get<1>(dtk::ops::rms_norm_backward(y, x.detach(), rstd, weight, true)).defined());
@@ -462,7 +262,7 @@ TEST_CASE("bits do not depend on the number of threads") {
     at::set_num_threads(3);
     const Tensors three = with_gradients(op.fused, inputs);
     at::set_num_threads(before);
-    for (size_t i = 0; i < one.size(); ++i) CHECK(dtk::test::same_bits(one[i], three[i]));
+    for (size_t i = 0; i < one.size(); ++i) CHECK(same_bits(one[i], three[i]));
   }
 }
 

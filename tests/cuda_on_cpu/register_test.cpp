@@ -98,8 +98,8 @@ TEST_CASE("norm_modulate as autograd has it") {
               "dtk::norm_modulate", x, shift, scale, 1e-6, y_type);
       Tensor partial = partial_of({N, chunks(T), 2, D});
       const auto [dx, dshift, dscale] =
-          call<Triple(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Tensor&)>(
-              "dtk::norm_modulate_backward", dy, x, mean, rstd, scale, partial);
+          call<Triple(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                      const Tensor&)>("dtk::norm_modulate_backward", dy, x, mean, rstd, scale, partial);
       const Tensor x64 = leaf(x), shift64 = leaf(shift), scale64 = leaf(scale);
       const Tensor y64 =
           at::layer_norm(x64, {D}, {}, {}, 1e-6) * (1 + scale64.unsqueeze(1)) + shift64.unsqueeze(1);
@@ -125,7 +125,7 @@ TEST_CASE("gated_add as autograd has it") {
       const Tensor y =
           call<Tensor(const Tensor&, const Tensor&, const Tensor&)>("dtk::gated_add", x, gate, branch);
       Tensor partial = partial_of({N, chunks(T), 1, D});
-      const auto [dgate, dbranch] = call<Pair(const Tensor&, const Tensor&, const Tensor&, Tensor&)>(
+      const auto [dgate, dbranch] = call<Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::gated_add_backward", dy, gate, branch, partial);
       const Tensor gate64 = leaf(gate), branch64 = leaf(branch);
       const Tensor y64 = x.to(at::kDouble) + gate64.unsqueeze(1) * branch64;
@@ -149,7 +149,7 @@ TEST_CASE("bias_gelu as autograd has it") {
       const Tensor bias = at::randn({D}).to(bias_type);
       const Tensor y = call<Tensor(const Tensor&, const Tensor&)>("dtk::bias_gelu", x, bias);
       Tensor partial = partial_of({chunks(R), D});
-      const auto [dx, dbias] = call<Pair(const Tensor&, const Tensor&, const Tensor&, Tensor&)>(
+      const auto [dx, dbias] = call<Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::bias_gelu_backward", dy, x, bias, partial);
       const Tensor x64 = leaf(x), bias64 = leaf(bias);
       const Tensor y64 = at::gelu(x64 + bias64, "tanh");
@@ -164,7 +164,7 @@ TEST_CASE("bias_gelu as autograd has it") {
 }
 
 TEST_CASE("rms_norm as autograd has it") {
-  using Signature = Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&, Tensor&);
+  using Signature = Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
   at::manual_seed(4);
   for (const auto& [type, y_type, weight_type] : kTypes)
     for (const auto& [N, T, D] : {std::tuple(2, 70, 384), std::tuple(3, 5, 257)}) {
@@ -260,7 +260,7 @@ TEST_CASE("sums over no rows are zero") {
   const Tensor none = at::zeros({2, 0, 8}), scale = at::ones({2, 8}), statistics = at::zeros({2, 0});
   Tensor partial = partial_of({2, 0, 2, 8});
   const auto [dx, dshift, dscale] =
-      call<Triple(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Tensor&)>(
+      call<Triple(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::norm_modulate_backward", none, none, statistics, statistics, scale, partial);
   CHECK(dx.numel() == 0);
   CHECK(at::equal(dshift, at::zeros({2, 8})));

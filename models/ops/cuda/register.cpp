@@ -83,7 +83,7 @@ Triple norm_forward_on_cuda(const at::Tensor& x, const at::Tensor& shift, const 
 }
 
 Triple norm_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                             const at::Tensor& rstd, const at::Tensor& scale, at::Tensor& partial) {
+                             const at::Tensor& rstd, const at::Tensor& scale, const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, x.size(0) * chunks(x.size(1)) * 2 * x.size(2), "norm_modulate_backward");
@@ -111,7 +111,7 @@ at::Tensor gated_add_on_cuda(const at::Tensor& x, const at::Tensor& gate, const 
 }
 
 Pair gated_backward_on_cuda(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& branch,
-                            at::Tensor& partial) {
+                            const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(dy.device());
   check_partial(partial, dy.size(0) * chunks(dy.size(1)) * dy.size(2), "gated_add_backward");
   at::Tensor dgate = empty_sums(gate, gate.sizes(), dy.size(1));
@@ -137,7 +137,7 @@ at::Tensor bias_gelu_on_cuda(const at::Tensor& x, const at::Tensor& bias) {
 }
 
 Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
-                           at::Tensor& partial) {
+                           const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
   check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "bias_gelu_backward");
@@ -166,7 +166,7 @@ Pair rms_norm_on_cuda(const at::Tensor& x, const at::Tensor& weight, double eps,
 
 // Without partial sums the weight's gradient is not wanted: it stays undefined.
 Pair rms_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
-                          const at::Tensor& weight, at::Tensor& partial) {
+                          const at::Tensor& weight, const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options()), dweight;
   if (partial.numel() != 0) {

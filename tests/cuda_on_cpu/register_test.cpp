@@ -26,6 +26,7 @@ TORCH_LIBRARY(dtk, library) {
       "gated_add_backward(Tensor dy, Tensor gate, Tensor branch, Tensor(a!) partial) -> (Tensor, Tensor)");
   library.def("bias_gelu(Tensor x, Tensor bias) -> Tensor");
   library.def("bias_gelu_backward(Tensor dy, Tensor x, Tensor bias, Tensor(a!) partial) -> (Tensor, Tensor)");
+  library.def("bias_gelu_backward_(Tensor(a!) dy, Tensor x, Tensor bias, Tensor(b!) partial) -> Tensor");
   library.def("rms_norm(Tensor x, Tensor weight, float eps, ScalarType type) -> (Tensor, Tensor)");
   library.def(
       "rms_norm_backward(Tensor dy, Tensor x, Tensor rstd, Tensor weight, Tensor(a!) partial) -> (Tensor, "
@@ -151,6 +152,11 @@ TEST_CASE("bias_gelu as autograd has it") {
       Tensor partial = partial_of({chunks(R), D});
       const auto [dx, dbias] = call<Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::bias_gelu_backward", dy, x, bias, partial);
+      const Tensor in_place = dy.clone();
+      const Tensor dbias_beside = call<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+          "dtk::bias_gelu_backward_", in_place, x, bias, partial);
+      CHECK(at::equal(in_place, dx));
+      CHECK(at::equal(dbias_beside, dbias));
       const Tensor x64 = leaf(x), bias64 = leaf(bias);
       const Tensor y64 = at::gelu(x64 + bias64, "tanh");
       const auto want = torch::autograd::grad({y64}, {x64, bias64}, {dy.to(at::kDouble)});

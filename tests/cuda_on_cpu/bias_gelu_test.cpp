@@ -28,6 +28,10 @@ struct Tables {
         dbias("dbias", s.bias, size(s.D, 1)) {}
 
   int forward() { return bias_gelu_forward(its, x.data(), bias.data(), y.data(), nullptr); }
+  int backward_in_place() {
+    return bias_gelu_backward(its, dy.data(), x.data(), bias.data(), partial.floats(), dy.data(),
+                              dbias.data(), nullptr);
+  }
   int backward() {
     return bias_gelu_backward(its, dy.data(), x.data(), bias.data(), partial.floats(), dx.data(),
                               dbias.data(), nullptr);
@@ -72,6 +76,9 @@ void check(const BiasGelu& s) {
                     CHECK(summary.take("y", tables.y, want.y) <= 1);
                     CHECK(summary.take("dx", tables.dx, want.dx) <= 1);
                     CHECK(summary.take("dbias", tables.dbias, want.dbias) <= 1);
+                    const std::string beside = bits_of({&tables.dx, &tables.partial, &tables.dbias});
+                    REQUIRE(tables.backward_in_place() == cudaSuccess);
+                    CHECK((bits_of({&tables.dy, &tables.partial, &tables.dbias}) == beside));
                   });
 }
 
@@ -158,6 +165,8 @@ TEST_CASE("bias_gelu: more than 2^31 elements") {
     CHECK(same_end(many.dx, few.dx, 4));
     CHECK(same_end(many.partial, few.partial, 4));
     CHECK(same_end(many.dbias, few.dbias, 4));
+    REQUIRE(many.backward_in_place() == cudaSuccess);
+    CHECK(same_end(many.dy, few.dx, 4));
   }
 }
 

@@ -89,6 +89,7 @@ BUGS = {
         ("chunks write the same partial sums", B, "store(partial + column.part * D", "store(partial + column.sample * D"),
         ("a chunk too few in the second stage", B, "column_sums({1, chunks(shape.R)", "column_sums({1, shape.R / kChunkRows"),
         ("the bias has x's type", B, "bias, shape.bias, static_cast<X*>(y));", "bias, shape.x, static_cast<X*>(y));"),
+        ("in place what is not", B, "start(bias_gelu_backward_kernel<width.value, X>, static_cast<const X*>(dy))", "start(bias_gelu_backward_in_place_kernel<width.value, X>)"),
         ("no barrier in the second stage", S, "  __syncthreads();\n", ""),
         ("the barrier after a return", S, "  __syncthreads();\n  if (warp != 0 || d >= D) return;", "  if (warp != 0 || d >= D) return;\n  __syncthreads();"),
         ("a warp's sum is left out", S, "for (int i = 0; i < kWarps; ++i)", "for (int i = 1; i < kWarps; ++i)"),

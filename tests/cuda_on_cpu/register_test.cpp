@@ -152,11 +152,11 @@ TEST_CASE("bias_gelu as autograd has it") {
       Tensor partial = partial_of({chunks(R), D});
       const auto [dx, dbias] = call<Pair(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::bias_gelu_backward", dy, x, bias, partial);
-      Tensor in_place = dy.clone();
-      const Tensor dbias_again = call<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
+      const Tensor in_place = dy.clone();
+      const Tensor dbias_beside = call<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>(
           "dtk::bias_gelu_backward_", in_place, x, bias, partial);
       CHECK(at::equal(in_place, dx));
-      CHECK(at::equal(dbias_again, dbias));
+      CHECK(at::equal(dbias_beside, dbias));
       const Tensor x64 = leaf(x), bias64 = leaf(bias);
       const Tensor y64 = at::gelu(x64 + bias64, "tanh");
       const auto want = torch::autograd::grad({y64}, {x64, bias64}, {dy.to(at::kDouble)});

@@ -35,11 +35,9 @@ __global__ void __launch_bounds__(kColumnThreads)
   });
 }
 
-// Where dx is dy, a thread reads each of its numbers before it writes it: neither pointer is restricted.
 template <int kWidth, class X>
-__global__ void __launch_bounds__(kColumnThreads)
-    bias_gelu_backward_kernel(const X* dy, const X* __restrict__ x, const void* bias, Type bias_type,
-                              float* __restrict__ partial, X* dx, int64_t N, int64_t R, int D) {
+__device__ __forceinline__ void backward_of_column(const X* dy, const X* x, const void* bias, Type bias_type,
+                                                   float* partial, X* dx, int64_t N, int64_t R, int D) {
   const Column<kChunkRows, kWidth> column(R, D);
   if (column.sample >= N) return;
   float shift[kWidth], sum[kWidth] = {};
@@ -56,6 +54,24 @@ __global__ void __launch_bounds__(kColumnThreads)
     store(dx + at, gradient);
   });
   store(partial + column.part * D + column.first, sum);
+}
+
+template <int kWidth, class X>
+__global__ void __launch_bounds__(kColumnThreads)
+    bias_gelu_backward_kernel(const X* __restrict__ dy, const X* __restrict__ x, const void* bias,
+                              Type bias_type, float* __restrict__ partial, X* __restrict__ dx, int64_t N,
+                              int64_t R, int D) {
+  backward_of_column<kWidth>(dy, x, bias, bias_type, partial, dx, N, R, D);
+}
+
+// A thread writes where it alone has read. Without a number of blocks that a multiprocessor must hold, ptxas
+// wants more of them and spills.
+template <int kWidth, class X>
+__global__ void __launch_bounds__(kColumnThreads, 4)
+    bias_gelu_backward_in_place_kernel(const X* __restrict__ x, const void* bias, Type bias_type,
+                                       float* __restrict__ partial, X* gradient, int64_t N, int64_t R,
+                                       int D) {
+  backward_of_column<kWidth>(gradient, x, bias, bias_type, partial, gradient, N, R, D);
 }
 
 bool is_empty(const BiasGelu& shape) {
@@ -94,9 +110,13 @@ int bias_gelu_backward(const BiasGelu& shape, const void* dy, const void* x, con
   const cudaError_t error = with_type(shape.x, [&](auto value) {
     using X = decltype(value);
     return with_width(fours, [&](auto width) {
-      return launch_columns<kChunkRows, width.value>(
-          1, shape.R, shape.D, stream, bias_gelu_backward_kernel<width.value, X>, static_cast<const X*>(dy),
-          static_cast<const X*>(x), bias, shape.bias, partial, static_cast<X*>(dx));
+      const auto start = [&](auto kernel, auto... of_result) {
+        return launch_columns<kChunkRows, width.value>(1, shape.R, shape.D, stream, kernel, of_result...,
+                                                       static_cast<const X*>(x), bias, shape.bias, partial,
+                                                       static_cast<X*>(dx));
+      };
+      return dx == dy ? start(bias_gelu_backward_in_place_kernel<width.value, X>)
+                      : start(bias_gelu_backward_kernel<width.value, X>, static_cast<const X*>(dy));
     });
   });
   if (error != cudaSuccess) return error;

@@ -15,7 +15,7 @@ struct BiasGelu {
 /// of x's type.
 int bias_gelu_forward(const BiasGelu& shape, const void* x, const void* bias, void* y, Stream stream);
 
-/// partial: scratch (chunks(R), D). dx may be dy. dbias: (D), not written where R is 0.
+/// partial: scratch (chunks(R), D). dbias: (D), not written where R is 0. dx may be dy, and takes its place.
 int bias_gelu_backward(const BiasGelu& shape, const void* dy, const void* x, const void* bias, float* partial,
                        void* dx, void* dbias, Stream stream);
 

@@ -20,8 +20,6 @@
 namespace dtk::models::cuda {
 namespace {
 
-// Functions have the types of those that the program registers for the CPU, which LibTorch compares: what is
-// written is a const at::Tensor& too.
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -138,16 +136,14 @@ at::Tensor bias_gelu_on_cuda(const at::Tensor& x, const at::Tensor& bias) {
   return y;
 }
 
-// dx may be dy.
 at::Tensor fill_gelu_gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
-                               const at::Tensor& partial, const at::Tensor& dx) {
-  const c10::OptionalDeviceGuard guard(x.device());
-  check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), "bias_gelu_backward");
+                               const at::Tensor& partial, const at::Tensor& dx, const char* name) {
+  check_partial(partial, chunks(x.numel() / x.size(-1)) * x.size(-1), name);
   at::Tensor dbias = empty_sums(bias, bias.sizes(), x.numel());
   check(bias_gelu_backward(gelu_shape_of(x, bias), dy.const_data_ptr(), x.const_data_ptr(),
                            bias.const_data_ptr(), partial.mutable_data_ptr<float>(), dx.mutable_data_ptr(),
                            dbias.mutable_data_ptr(), stream_of(x)),
-        "bias_gelu_backward", dy, x, bias, partial);
+        name, dy, x, bias, partial);
   return dbias;
 }
 
@@ -155,13 +151,14 @@ Pair gelu_backward_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::
                            const at::Tensor& partial) {
   const c10::OptionalDeviceGuard guard(x.device());
   at::Tensor dx = at::empty(x.sizes(), x.options());
-  at::Tensor dbias = fill_gelu_gradients(dy, x, bias, partial, dx);
+  at::Tensor dbias = fill_gelu_gradients(dy, x, bias, partial, dx, "bias_gelu_backward");
   return {std::move(dx), std::move(dbias)};
 }
 
 at::Tensor gelu_backward_in_place_on_cuda(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& bias,
                                           const at::Tensor& partial) {
-  return fill_gelu_gradients(dy, x, bias, partial, dy);
+  const c10::OptionalDeviceGuard guard(x.device());
+  return fill_gelu_gradients(dy, x, bias, partial, dy, "bias_gelu_backward_");
 }
 
 RmsNorm rms_shape_of(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight) {

@@ -185,9 +185,11 @@ TEST_CASE("initial values are drawn as published and the first output is exactly
 
 TEST_CASE("outputs and gradients equal the originals' on shared weights") {
   const Fixture fixture = read_fixture("diffusion_planner/model");
+  const bool fuses = GENERATE(false, true);
   for (const std::string name : {"H", "M", "UP"}) {
-    INFO(name);
-    const DiffusionPlanner model = small_diffusion_planner(name);
+    CAPTURE(name, fuses);
+    DiffusionPlanner model = small_diffusion_planner(name);
+    model.seam.fuses = [fuses](std::string_view) { return fuses; };
     const Outputs out = evaluate(model, fixture, true);
     // The originals' own fp32 is up to 2.6e-6 (encoding), 3.0e-6 (output) and 5.4e-7 (logit) off.
     CHECK(worst_difference(out.encoding, fixture.at(name + ".encoding")) < 1e-5);

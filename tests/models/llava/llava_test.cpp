@@ -116,7 +116,8 @@ TEST_CASE("a LLaVA of each published size has the published number of parameters
 }
 
 TEST_CASE("features, logits and loss of a LLaVA are those of the original") {
-  const Llava model = tiny();
+  Llava model = tiny();
+  model.seam.fuses = [fuses = GENERATE(false, true)](std::string_view) { return fuses; };
   const at::NoGradGuard no_grad;
   CHECK(worst(model.encode(fixture().at("pixel_values")), fixture().at("image_features")) <= 1e-5);
   const at::Tensor mask = fixture().at("attention_mask") == 1;
@@ -126,7 +127,8 @@ TEST_CASE("features, logits and loss of a LLaVA are those of the original") {
 }
 
 TEST_CASE("gradients of a LLaVA are those of the original, and the layer behind the tap has none") {
-  const Llava model = tiny();
+  Llava model = tiny();
+  model.seam.fuses = [fuses = GENERATE(false, true)](std::string_view) { return fuses; };
   at::Tensor loss = model.loss(training_batch());
   torch::autograd::backward({loss}, {});
   std::map<std::string, at::Tensor> gradients;  // by their names, sorted

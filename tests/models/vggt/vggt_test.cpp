@@ -77,6 +77,7 @@ TEST_CASE("a VGGT of the published size has the published number of parameters")
 
 TEST_CASE("patch tokens, blocks, cameras and depths of a VGGT are those of the original") {
   Vggt model = tiny();
+  model.seam.fuses = [fuses = GENERATE(false, true)](std::string_view) { return fuses; };
   const at::NoGradGuard no_grad;
   const at::Tensor pictures = fixture().at("images"), frames = pictures.flatten(0, 1);
   const VggtSize size = model.size_of(pictures.size(0), pictures.size(1), pictures.size(3), pictures.size(4));

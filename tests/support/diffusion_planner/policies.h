@@ -16,6 +16,7 @@ inline policies::PolicySet put_in(const policies::PolicyOptions& options, models
   model.seam.run = std::move(seam.run);
   model.seam.keep = std::move(seam.keep);
   model.seam.attention = std::move(seam.attention);
+  model.seam.fuses = std::move(seam.fuses);
   return set;
 }
 

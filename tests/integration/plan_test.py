@@ -251,7 +251,8 @@ class Plans(unittest.TestCase):
             self.assertIn(f"scratch    {len(rows)} calls from calibration (", text)
             self.assertNotIn("counted as 0", text)
             self.assertRegex(plan(*small, "--table", "--calibration", file)[0], r"\nscratch    what \d+ operators? takes? ")
-            self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
+            # A word that is longer than its column stands alone.
+            self.assertTrue(all(len(line) <= 80 or " " not in line.strip() for line in text.splitlines()[1:]), text)
             two = ["train.threads=2" if word == "train.threads=1" else word for word in small]
             other = plan(*two, "--calibration", file, code=2)[1]
             self.assertEqual(
@@ -392,7 +393,8 @@ class Plans(unittest.TestCase):
             with self.subTest(threads=threads), tempfile.TemporaryDirectory() as folder:
                 job = settings(data__kind="synthetic", data__images="default", data__labels="default", data__samples=64,
                                train__seconds="default", train__steps=2, train__threads=threads, schedule__warmup=1,
-                               sample__steps=3, sample__per_class=1, policies__precision__cpu="bf16")
+                               sample__steps=3, sample__per_class=1, policies__precision__cpu="bf16",
+                               policies__fusion__enabled="false")  # fused, the peak lies between the products
                 cpu = [*BASE, "--device", "cpu", *job]
                 without = self.peak(*cpu)
                 budget = self.peak(*cpu, "--calibration", "here")

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <memory>
 #include <tuple>
 
 #include "bias_gelu.h"
@@ -254,18 +255,21 @@ DTK_EXPORTED const char* dtk_cuda_kernels_torch_version() {
 
 DTK_EXPORTED void dtk_cuda_kernels_register() {
   using namespace dtk::models::cuda;
-  static torch::Library library(torch::Library::IMPL, "dtk", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  library.impl("norm_modulate", &norm_forward_on_cuda);
-  library.impl("norm_modulate_backward", &norm_backward_on_cuda);
-  library.impl("gated_add", &gated_add_on_cuda);
-  library.impl("gated_add_backward", &gated_backward_on_cuda);
-  library.impl("bias_gelu", &bias_gelu_on_cuda);
-  library.impl("bias_gelu_backward", &gelu_backward_on_cuda);
-  library.impl("bias_gelu_backward_", &gelu_backward_in_place_on_cuda);
-  library.impl("rms_norm", &rms_norm_on_cuda);
-  library.impl("rms_norm_backward", &rms_backward_on_cuda);
-  library.impl("silu_mul", &silu_mul_on_cuda);
-  library.impl("silu_mul_backward", &silu_backward_on_cuda);
-  library.impl("rotate", &rotate_on_cuda);
-  library.impl("rotate_backward", &rotate_backward_on_cuda);
+  // Kept for good once all are taken; else none stays.
+  auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "dtk", c10::DispatchKey::CUDA,
+                                                  __FILE__, __LINE__);
+  library->impl("norm_modulate", &norm_forward_on_cuda);
+  library->impl("norm_modulate_backward", &norm_backward_on_cuda);
+  library->impl("gated_add", &gated_add_on_cuda);
+  library->impl("gated_add_backward", &gated_backward_on_cuda);
+  library->impl("bias_gelu", &bias_gelu_on_cuda);
+  library->impl("bias_gelu_backward", &gelu_backward_on_cuda);
+  library->impl("bias_gelu_backward_", &gelu_backward_in_place_on_cuda);
+  library->impl("rms_norm", &rms_norm_on_cuda);
+  library->impl("rms_norm_backward", &rms_backward_on_cuda);
+  library->impl("silu_mul", &silu_mul_on_cuda);
+  library->impl("silu_mul_backward", &silu_backward_on_cuda);
+  library->impl("rotate", &rotate_on_cuda);
+  library->impl("rotate_backward", &rotate_backward_on_cuda);
+  library.release();
 }

@@ -64,6 +64,14 @@ def install(build: Path, prefix: Path) -> None:
             target.rename(link)  # the name that programs ask for; a wheel has no links
 
 
+# In the place of the launchers but one, which are the same file.
+LAUNCHED = """#!/bin/sh
+self=$(readlink -f "$0")
+export DTK_LAUNCH_AS="${self##*/}"
+exec "${self%/*}/dit-train" "$@"
+"""
+
+
 def members(prefix: Path, version: str) -> list[Member]:
     """Of a wheel, from an installation: programs as data of a package, launchers as scripts."""
     data = f"dit_train-{version}.data"
@@ -81,8 +89,11 @@ def members(prefix: Path, version: str) -> list[Member]:
         start = next((start for start in moved if name.startswith(start)), None)
         if start is None:
             fail(f"cmake --install made {name}, for which a wheel has no place")
-        executable = path.read_bytes()[:4] == b"\x7fELF"
-        found.append(Member(moved[start] + name.removeprefix(start), path.read_bytes(), executable))
+        content = path.read_bytes()
+        executable = content[:4] == b"\x7fELF"
+        if start == "bin/" and path.name != "dit-train":
+            content = LAUNCHED.encode()
+        found.append(Member(moved[start] + name.removeprefix(start), content, executable))
     return found
 
 

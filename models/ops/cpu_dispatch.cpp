@@ -38,8 +38,9 @@ const std::map<std::string, const CpuKernels*>& by_capability() {
   return all;
 }
 
-bool known(const Types& types) {
-  return with_types(types, [](auto, auto, auto) {});
+template <class Which>
+bool takes(const Types& types) {
+  return with_types<Which>(types, [](auto, auto, auto) {});
 }
 
 }  // namespace
@@ -62,24 +63,23 @@ const CpuKernels& cpu_kernels(const std::string& capability) {
   return *by_capability().at(capability);
 }
 
-// A wide row stands beside narrow tokens where it is alike for all samples only.
 bool takes_norm_modulate(const Types& types) {
-  return known(types) && (types.x == types.row || types.x == c10::ScalarType::Float);
+  return takes<RowsOfSamples>(types);
 }
 bool takes_gated_add(const Types& types) {
-  return takes_norm_modulate(types);
+  return takes<RowsOfSamples>(types);
 }
 bool takes_bias_gelu(const Types& types) {
-  return known(types) && types.x == types.other;
+  return takes<ResultAsTokens>(types);
 }
 bool takes_rms_norm(const Types& types) {
-  return known(types);
+  return takes<AnyTypes>(types);
 }
 bool takes_silu_mul(const Types& types) {
-  return known(types) && types.x == types.row && types.x == types.other;
+  return takes<OneType>(types);
 }
 bool takes_rotate(const Types& types) {
-  return takes_bias_gelu(types);
+  return takes<ResultAsTokens>(types);
 }
 
 }  // namespace dtk::ops

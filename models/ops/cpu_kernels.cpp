@@ -53,7 +53,7 @@ void add_parts(const Shape& shape, const A* partial, int64_t which, int64_t coun
 
 void norm_modulate(const Shape& shape, const Types& types, const void* x_, Rows shift_, Rows scale_,
                    double eps, void* y_, void* mean_, void* rstd_) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+  with_types<RowsOfSamples>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     over_rows(shape.samples * shape.tokens, width, [&](int64_t row) {
@@ -87,7 +87,7 @@ void norm_modulate(const Shape& shape, const Types& types, const void* x_, Rows 
 void norm_modulate_backward(const Shape& shape, const Types& types, const void* dy_, const void* x_,
                             const void* mean_, const void* rstd_, Rows scale_, void* partial_, void* dx_,
                             void* dshift, void* dscale) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+  with_types<RowsOfSamples>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     A* const partial = static_cast<A*>(partial_);
@@ -126,7 +126,7 @@ void norm_modulate_backward(const Shape& shape, const Types& types, const void* 
 
 void gated_add(const Shape& shape, const Types& types, const void* x_, Rows gate_, const void* branch_,
                void* y_) {
-  with_types(types, [&]<class X, class C, class B>(X, C, B) {
+  with_types<RowsOfSamples>(types, [&]<class X, class C, class B>(X, C, B) {
     using A = Accumulated<X>;
     over_rows(shape.samples * shape.tokens, shape.width, [&](int64_t row) {
       const X* const x = static_cast<const X*>(x_) + row * shape.width;
@@ -143,7 +143,7 @@ void gated_add(const Shape& shape, const Types& types, const void* x_, Rows gate
 
 void gated_add_backward(const Shape& shape, const Types& types, const void* dy_, Rows gate_,
                         const void* branch_, void* partial_, void* dgate, void* dbranch_) {
-  with_types(types, [&]<class X, class C, class B>(X, C, B) {
+  with_types<RowsOfSamples>(types, [&]<class X, class C, class B>(X, C, B) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     A* const partial = static_cast<A*>(partial_);
@@ -199,7 +199,7 @@ struct Gelu {
 };
 
 void bias_gelu(const Shape& shape, const Types& types, const void* x_, const void* bias_, void* y_) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+  with_types<ResultAsTokens>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
     const C* const bias = static_cast<const C*>(bias_);
     over_rows(shape.tokens, shape.width, [&](int64_t row) {
@@ -214,7 +214,7 @@ void bias_gelu(const Shape& shape, const Types& types, const void* x_, const voi
 
 void bias_gelu_backward(const Shape& shape, const Types& types, const void* dy_, const void* x_,
                         const void* bias_, void* partial_, void* dx_, void* dbias) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
+  with_types<ResultAsTokens>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     const C* const bias = static_cast<const C*>(bias_);
@@ -240,7 +240,7 @@ void bias_gelu_backward(const Shape& shape, const Types& types, const void* dy_,
 
 void rms_norm(const Shape& shape, const Types& types, const void* x_, const void* weight_, double eps,
               void* y_, void* rstd_) {
-  with_types(types, [&]<class X, class W, class Y>(X, W, Y) {
+  with_types<AnyTypes>(types, [&]<class X, class W, class Y>(X, W, Y) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     const W* const weight = static_cast<const W*>(weight_);
@@ -264,7 +264,7 @@ void rms_norm(const Shape& shape, const Types& types, const void* x_, const void
 // dx = rstd·(g - x̂·mean(g·x̂)) with g = dy·weight, the mean over D; dweight = Σ dy·x̂ over rows.
 void rms_norm_backward(const Shape& shape, const Types& types, const void* dy_, const void* x_,
                        const void* rstd_, const void* weight_, void* partial_, void* dx_, void* dweight) {
-  with_types(types, [&]<class X, class W, class Y>(X, W, Y) {
+  with_types<AnyTypes>(types, [&]<class X, class W, class Y>(X, W, Y) {
     using A = Accumulated<X>;
     const int64_t width = shape.width;
     const W* const weight = static_cast<const W*>(weight_);
@@ -296,70 +296,63 @@ void rms_norm_backward(const Shape& shape, const Types& types, const void* dy_, 
 }
 
 void silu_mul(const Shape& shape, const Types& types, const void* gate_, const void* up_, void* y_) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
-    if constexpr (std::is_same_v<X, C> && std::is_same_v<X, Y>) {
-      using A = Accumulated<X>;
-      over_rows(shape.tokens, shape.width, [&](int64_t row) {
-        const int64_t first = row * shape.width;
-        over_row<A>(shape.width, [&](int64_t d, auto lanes) {
-          const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
-          const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
-          store(gate * sigmoid_of(gate) * up, static_cast<X*>(y_) + first + d, lanes);
-        });
+  with_types<OneType>(types, [&]<class X, class C, class Y>(X, C, Y) {
+    using A = Accumulated<X>;
+    over_rows(shape.tokens, shape.width, [&](int64_t row) {
+      const int64_t first = row * shape.width;
+      over_row<A>(shape.width, [&](int64_t d, auto lanes) {
+        const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
+        const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
+        store(gate * sigmoid_of(gate) * up, static_cast<X*>(y_) + first + d, lanes);
       });
-    }
+    });
   });
 }
 
 void silu_mul_backward(const Shape& shape, const Types& types, const void* dy_, const void* gate_,
                        const void* up_, void* dgate_, void* dup_) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
-    if constexpr (std::is_same_v<X, C> && std::is_same_v<X, Y>) {
-      using A = Accumulated<X>;
-      over_rows(shape.tokens, shape.width, [&](int64_t row) {
-        const int64_t first = row * shape.width;
-        over_row<A>(shape.width, [&](int64_t d, auto lanes) {
-          const Lanes<A> out = load<A>(static_cast<const X*>(dy_) + first + d, lanes);
-          const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
-          const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
-          const Lanes<A> sigmoid = sigmoid_of(gate);
-          const Lanes<A> slope = multiply_add(gate, Lanes<A>(A(1)) - sigmoid, A(1));
-          store(out * up * sigmoid * slope, static_cast<X*>(dgate_) + first + d, lanes);
-          store(out * gate * sigmoid, static_cast<X*>(dup_) + first + d, lanes);
-        });
+  with_types<OneType>(types, [&]<class X, class C, class Y>(X, C, Y) {
+    using A = Accumulated<X>;
+    over_rows(shape.tokens, shape.width, [&](int64_t row) {
+      const int64_t first = row * shape.width;
+      over_row<A>(shape.width, [&](int64_t d, auto lanes) {
+        const Lanes<A> out = load<A>(static_cast<const X*>(dy_) + first + d, lanes);
+        const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
+        const Lanes<A> up = load<A>(static_cast<const X*>(up_) + first + d, lanes);
+        const Lanes<A> sigmoid = sigmoid_of(gate);
+        const Lanes<A> slope = multiply_add(gate, Lanes<A>(A(1)) - sigmoid, A(1));
+        store(out * up * sigmoid * slope, static_cast<X*>(dgate_) + first + d, lanes);
+        store(out * gate * sigmoid, static_cast<X*>(dup_) + first + d, lanes);
       });
-    }
+    });
   });
 }
 
 void rotate(const Heads& shape, const Types& types, const void* x_, const void* cosine_, const void* sine_,
             bool back, void* y_) {
-  with_types(types, [&]<class X, class C, class Y>(X, C, Y) {
-    if constexpr (std::is_same_v<X, Y>) {
-      using A = Accumulated<X>;
-      const int64_t half = shape.width / shape.parts / 2;
-      over_rows(shape.samples * shape.tokens, shape.heads * shape.width, [&](int64_t row) {
-        const int64_t sample = row / shape.tokens, token = row % shape.tokens;
-        const C* const cosine = static_cast<const C*>(cosine_) + token * shape.width;
-        const C* const sine = static_cast<const C*>(sine_) + token * shape.width;
-        for (int64_t head = 0; head < shape.heads; ++head) {
-          const X* const x = static_cast<const X*>(x_) + sample * shape.of_sample + token * shape.of_token +
-                             head * shape.of_head;
-          X* const y = static_cast<X*>(y_) + (row * shape.heads + head) * shape.width;
-          for (int64_t first = 0; first < shape.width; first += 2 * half) {
-            over_row<A>(half, [&](int64_t d, auto lanes) {
-              const int64_t i = first + d, j = i + half;
-              const Lanes<A> a = load<A>(x + i, lanes), b = load<A>(x + j, lanes);
-              const Lanes<A> sine_a = load<A>(sine + i, lanes), sine_b = load<A>(sine + j, lanes);
-              const Lanes<A> along_a = a * load<A>(cosine + i, lanes),
-                             along_b = b * load<A>(cosine + j, lanes);
-              store(back ? multiply_add(b, sine_b, along_a) : along_a - b * sine_a, y + i, lanes);
-              store(back ? along_b - a * sine_a : multiply_add(a, sine_b, along_b), y + j, lanes);
-            });
-          }
+  with_types<ResultAsTokens>(types, [&]<class X, class C, class Y>(X, C, Y) {
+    using A = Accumulated<X>;
+    const int64_t half = shape.width / shape.parts / 2;
+    over_rows(shape.samples * shape.tokens, shape.heads * shape.width, [&](int64_t row) {
+      const int64_t sample = row / shape.tokens, token = row % shape.tokens;
+      const C* const cosine = static_cast<const C*>(cosine_) + token * shape.width;
+      const C* const sine = static_cast<const C*>(sine_) + token * shape.width;
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        const X* const x = static_cast<const X*>(x_) + sample * shape.of_sample + token * shape.of_token +
+                           head * shape.of_head;
+        X* const y = static_cast<X*>(y_) + (row * shape.heads + head) * shape.width;
+        for (int64_t first = 0; first < shape.width; first += 2 * half) {
+          over_row<A>(half, [&](int64_t d, auto lanes) {
+            const int64_t i = first + d, j = i + half;
+            const Lanes<A> a = load<A>(x + i, lanes), b = load<A>(x + j, lanes);
+            const Lanes<A> sine_a = load<A>(sine + i, lanes), sine_b = load<A>(sine + j, lanes);
+            const Lanes<A> along_a = a * load<A>(cosine + i, lanes), along_b = b * load<A>(cosine + j, lanes);
+            store(back ? multiply_add(b, sine_b, along_a) : along_a - b * sine_a, y + i, lanes);
+            store(back ? along_b - a * sine_a : multiply_add(a, sine_b, along_b), y + j, lanes);
+          });
         }
-      });
-    }
+      }
+    });
   });
 }
 

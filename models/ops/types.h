@@ -13,26 +13,50 @@ namespace dtk::ops {
 template <class X>
 using Accumulated = std::conditional_t<std::is_same_v<X, double>, double, float>;
 
-/// fn(X(), row type(), other type()) for what any of the operators takes; false for other types.
-template <class Fn>
+/// Which of the types that any of the operators takes one of them does.
+struct AnyTypes {
+  template <class X, class Row, class Other>
+  static constexpr bool kTakes = true;
+};
+/// A wide row does not stand beside narrow tokens, of which each sample has its own.
+struct RowsOfSamples {
+  template <class X, class Row, class Other>
+  static constexpr bool kTakes = std::is_same_v<X, Row> || std::is_same_v<X, float>;
+};
+struct ResultAsTokens {
+  template <class X, class Row, class Other>
+  static constexpr bool kTakes = std::is_same_v<X, Other>;
+};
+struct OneType {
+  template <class X, class Row, class Other>
+  static constexpr bool kTakes = std::is_same_v<X, Row>&& std::is_same_v<X, Other>;
+};
+
+/// fn(X(), row type(), other type()) for what `Which` takes; false for other types.
+template <class Which, class Fn>
 bool with_types(const Types& types, const Fn& fn) {
-  using c10::ScalarType;
-  const auto are = [&](ScalarType x, ScalarType row, ScalarType other) {
-    return types.x == x && types.row == row && types.other == other;
+  bool taken = false;
+  const auto offer = [&]<class X, class Row, class Other>(X x, Row row, Other other) {
+    if constexpr (Which::template kTakes<X, Row, Other>) {
+      if (types.x != c10::CppTypeToScalarType<X>::value ||
+          types.row != c10::CppTypeToScalarType<Row>::value ||
+          types.other != c10::CppTypeToScalarType<Other>::value)
+        return;
+      fn(x, row, other);
+      taken = true;
+    }
   };
-  constexpr ScalarType fp32 = ScalarType::Float, bf16 = ScalarType::BFloat16, fp16 = ScalarType::Half;
-  if (are(fp32, fp32, fp32)) return fn(float(), float(), float()), true;
-  if (are(fp32, bf16, bf16)) return fn(float(), c10::BFloat16(), c10::BFloat16()), true;
-  if (are(fp32, fp32, bf16)) return fn(float(), float(), c10::BFloat16()), true;
-  if (are(fp32, fp16, fp16)) return fn(float(), c10::Half(), c10::Half()), true;
-  if (are(fp32, fp32, fp16)) return fn(float(), float(), c10::Half()), true;
-  if (are(bf16, bf16, bf16)) return fn(c10::BFloat16(), c10::BFloat16(), c10::BFloat16()), true;
-  if (are(bf16, fp32, bf16)) return fn(c10::BFloat16(), float(), c10::BFloat16()), true;
-  if (are(fp16, fp16, fp16)) return fn(c10::Half(), c10::Half(), c10::Half()), true;
-  if (are(fp16, fp32, fp16)) return fn(c10::Half(), float(), c10::Half()), true;
-  constexpr ScalarType fp64 = ScalarType::Double;
-  if (are(fp64, fp64, fp64)) return fn(double(), double(), double()), true;
-  return false;
+  offer(float(), float(), float());
+  offer(double(), double(), double());
+  const auto offer_half = [&](auto half) {
+    offer(float(), half, half);
+    offer(float(), float(), half);
+    offer(half, half, half);
+    offer(half, float(), half);
+  };
+  offer_half(c10::BFloat16());
+  offer_half(c10::Half());
+  return taken;
 }
 
 }  // namespace dtk::ops

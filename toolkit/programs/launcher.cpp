@@ -26,8 +26,8 @@ int fail(const std::string& name, const std::string& message) {
 }
 
 /// Beside an installation's launcher, or among the packages of the environment that a wheel was installed in.
-fs::path installed_program(const fs::path& launcher) {
-  const fs::path prefix = launcher.parent_path().parent_path(), name = launcher.filename();
+fs::path installed_program(const fs::path& launcher, const std::string& name) {
+  const fs::path prefix = launcher.parent_path().parent_path();
   std::error_code error;
   const fs::path beside = prefix / "libexec/dit-train" / name;
   if (fs::exists(beside, error)) return beside;
@@ -46,8 +46,11 @@ fs::path installed_program(const fs::path& launcher) {
 
 int main(int argc, char** argv) try {
   const fs::path launcher = fs::read_symlink("/proc/self/exe");
-  const std::string name = launcher.filename().string();
-  const fs::path program = installed_program(launcher);
+  // A wheel has the launcher once, and scripts that say for which program they call it.
+  constexpr const char* kAs = "DTK_LAUNCH_AS";
+  const std::string as = process_environment(kAs), name = as.empty() ? launcher.filename().string() : as;
+  unsetenv(kAs);
+  const fs::path program = installed_program(launcher, name);
   const TorchSearch torch = find_torch(launcher, DTK_TORCH_MINOR, process_environment);
   if (!program.empty() && argc == 2 && std::strcmp(argv[1], "--doctor") == 0 && name == "dit-train") {
     const std::string text =

@@ -151,7 +151,7 @@ PROVOKED: dict[str, list[Provoked]] = {
         Provoked("policies.ema.enabled", {"memory__budget": 190_000}, gone=True),
     ],
     "toolkit/run/start.cpp": [
-        Provoked("memory.on_over_budget", TIGHT | {"memory__budget": 760_000}, gone=True),
+        Provoked("memory.on_over_budget", TIGHT | {"memory__budget": 600_000}, gone=True),
         Provoked("data.allow_change", {"train__steps": 30}, prepare=lambda test: test.train_and_add_samples(),
                  arguments=("--resume", "first")),
     ],

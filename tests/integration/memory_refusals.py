@@ -95,7 +95,7 @@ class Budget(ProgramTest):
 
     def test_a_step_above_it(self):
         owners = r"parameters \d+, (?:gradients \d+, )?optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
-        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, self.STEP.format(self.UNPLANNED))
+        self.assert_exceeded("220 kB", 220000, r"(?:aten|dtk)::\w+ in phase first_step at [\w.]+", owners, self.STEP.format(self.UNPLANNED))
         result = self.train(memory__budget="400 kB")
         self.assert_done(result)
         self.assertIn(

@@ -142,7 +142,9 @@ class DoneRun(ProgramTest):
         policies = {policy["name"]: policy for policy in memory["policies"]}
         self.assertEqual(list(policies), ["precision", "attention", "fusion", "ema", "checkpoint"])
         self.assertTrue(policies["checkpoint"]["active"])
-        self.assertGreater(policies["checkpoint"]["lowers_peak_by"], 0)
+        self.assertGreater(policies["fusion"]["lowers_peak_by"], 0)
+        # Of a model so small that its layers, which keep little, are no longer what peaks.
+        self.assertEqual(policies["checkpoint"]["lowers_peak_by"], 0)
         self.assertEqual(policies["ema"]["lowers_peak_by"], 0)
         self.assertEqual(policies["ema"]["note"], "")
 

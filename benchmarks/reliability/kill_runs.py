@@ -2,8 +2,8 @@
 
 A small run saves, samples and validates every few steps. It is killed (SIGKILL) after a time drawn anew each time, and
 resumed, until it is over; then the next begins. After each kill the newest checkpoint, which the next start reads, must be
-no older than the last that the log tells of, and at the end of each run weights, moments, averages, random streams and
-position must be, bit for bit, those of a run that nobody killed. Exit code 1 where one differs.
+no older than the last that the log tells of, and at the end of each run weights, moments, averages and position
+must be, bit for bit, those of a run that nobody killed. Exit code 1 where one differs.
 """
 
 import argparse

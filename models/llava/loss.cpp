@@ -56,7 +56,9 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
     torch::autograd::variable_list gradients(7);
     const torch::autograd::variable_list saved = context->get_saved_variables();
     for (size_t i = 0; i < saved.size(); ++i) {
-      if (saved[i].defined()) gradients[i] = saved[i] * of_loss[0].to(saved[i].scalar_type());
+      // The factor, a micro-batch's weight in its step, is not rounded to a narrow type.
+      if (saved[i].defined())
+        gradients[i] = (saved[i].to(at::kFloat) * of_loss[0]).to(saved[i].scalar_type());
     }
     return gradients;
   }

@@ -8,6 +8,7 @@
 #include "ops/linear_again.h"
 
 namespace dtk::models {
+
 at::Tensor norm_modulate(const Seam& seam, const at::Tensor& x, const at::Tensor& shift,
                          const at::Tensor& scale, double eps) {
   if (seam.fuses("dtk::norm_modulate")) return ops::norm_modulate(x, shift, scale, eps, ops::product_type(x));
@@ -40,6 +41,7 @@ at::Tensor mlp_activation(const Seam& seam, const Linear& fc1, at::Tensor x) {
   x = at::gelu(x, "tanh");
   return x;
 }
+
 at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x) {
   if (seam.fuses("dtk::bias_gelu")) {
     x = seam.keep("fc1_out", at::linear(x, fc1.weight));

@@ -29,6 +29,7 @@ constexpr uint64_t stream_seed(int64_t seed, std::string_view name) {
 
 /// Seed of what is drawn for samples of which the first stands at `position` of `epoch`'s order, by a stream
 /// with seed `stream`: a run that goes on draws what one that never stopped does, and keeps nothing for it.
+/// LibTorch's generator on a CPU takes 32 bits of it.
 constexpr uint64_t seed_at(uint64_t stream, int64_t epoch, int64_t position) {
   return draw64(draw64(stream, static_cast<uint64_t>(epoch)), static_cast<uint64_t>(position));
 }

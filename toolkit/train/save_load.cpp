@@ -1,13 +1,7 @@
 #include "toolkit/train/save_load.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/util/Exception.h>
-#include <c10/util/accumulate.h>
-#include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,5 +1,5 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
-// <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
+// <policy>.safetensors per policy with tensors,
 // state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins),
 // data.json, base.json (where frozen weights are, which model.safetensors then has not), history.json
 // (LoadedConfig::history, where there is one) and what TrainableModel::files() gives.
@@ -37,7 +37,7 @@ LoadedConfig resumed_config(FileSystem& files, const std::filesystem::path& chec
 /// CPU threads of the run that wrote the checkpoint.
 int threads_of(const Checkpoint& checkpoint);
 
-/// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`, one tensor at a
+/// Puts the checkpoint's weights, moments, averages and position into `trainer`, one tensor at a
 /// time: it takes no more memory than the run that wrote it. Throws FileError
 /// or PolicyError for parts that are missing or do not fit, ConfigError where a file of the model's
 /// (TrainableModel::files()) differs. A policy that was off when the checkpoint was

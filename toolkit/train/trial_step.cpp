@@ -1,6 +1,5 @@
 #include "toolkit/train/trial_step.h"
 
-#include <ATen/Context.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
@@ -39,8 +38,7 @@ TrialStep::TrialStep(const RunConfig& config, const TrainableModel& model,
 
 void TrialStep::run() {
   const c10::Device device = model_->device();
-  std::string random = policies::generator_state(at::globalContext().defaultGenerator(device));
-  const policies::DefaultGeneratorScope generator(device, random);
+  const policies::DefaultGeneratorScope generator(device);
   const GradientRelease release{*model_};
   at::Tensor loss;
   {

@@ -3,12 +3,14 @@
 #include <dtk/planner/plan_error.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace dtk::planner {
 namespace {
 
 thread_local int64_t waits_of_thread = 0;
+std::atomic<int64_t> waits_of_all{0};
 
 std::string stream_name(c10::StreamId stream) {
   return stream == StreamOrder::kHost ? "the host" : "stream " + std::to_string(stream);
@@ -145,11 +147,16 @@ void StreamOrder::wait(c10::StreamId stream, const Clock& event) {
   raise(clock(stream), event);
   if (stream != kHost) return;
   ++waits_of_thread;
+  ++waits_of_all;
   forget_arrived();
 }
 
 int64_t StreamOrder::host_waits() {
   return waits_of_thread;
+}
+
+int64_t StreamOrder::host_waits_of_all() {
+  return waits_of_all;
 }
 
 void StreamOrder::synchronize(c10::StreamId stream) {

@@ -62,9 +62,10 @@ class StreamOrder {
   /// The host waits for all work of a stream; for that of all streams.
   void synchronize(c10::StreamId stream);
   void synchronize_all();
-  /// How often this thread has waited for the device so far: for an event, a stream, or a copy that does not
-  /// go on beside it.
+  /// How often this thread, or any, has waited for the device so far: for an event, a stream, or a copy that
+  /// does not go on beside it.
   static int64_t host_waits();
+  static int64_t host_waits_of_all();
 
  private:
   struct Copy {

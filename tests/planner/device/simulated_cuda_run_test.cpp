@@ -410,29 +410,57 @@ TEST_CASE("a refused step on cuda:0: wherever in it the device is full, it can b
   CHECK(refused > 150);
 }
 
+namespace {
+
+struct Waits {
+  int64_t of_thread = 0, of_all = 0;
+  static Waits now() {
+    return {planner::StreamOrder::host_waits(), planner::StreamOrder::host_waits_of_all()};
+  }
+  friend Waits operator-(const Waits& a, const Waits& b) {
+    return {a.of_thread - b.of_thread, a.of_all - b.of_all};
+  }
+};
+
+}  // namespace
+
 TEST_CASE("between its reports a step on cuda:0 never waits for the device, whatever the policies") {
   LoadedConfig loaded = test::tiny("out");
-  loaded.config.train.log_every = 100;
-  loaded.config.train.accumulate = GENERATE(1, 2);
-  loaded.config.train.on_not_finite = GENERATE(NotFinite::stop, NotFinite::skip);
-  loaded.config.policies.ema.device = GENERATE(policies::EmaDevice::same, policies::EmaDevice::cpu);
-  loaded.config.policies.checkpoint.keep =
+  RunConfig& config = loaded.config;
+  config.train.log_every = 100;
+  config.train.accumulate = GENERATE(1, 2);
+  config.train.on_not_finite = GENERATE(NotFinite::stop, NotFinite::skip);
+  config.policies.ema.device = GENERATE(policies::EmaDevice::same, policies::EmaDevice::cpu);
+  config.policies.checkpoint.keep =
       GENERATE(policies::KeepWord::block, policies::KeepWord::all, policies::KeepWord::offload);
-  loaded.config.policies.checkpoint.offload_min_bytes = {1};
-  loaded.config.policies.fusion.cuda = true;
-  int64_t waits = -1, reported = -1;
+  config.policies.checkpoint.offload_min_bytes = {1};
+  config.policies.fusion.cuda = true;
+  Waits of_steps{-1, -1}, of_report, of_hook;
   planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     PlansClock clock;
-    Trainer trainer(loaded.config, kCuda, test::tiny_data(), clock);
+    Trainer trainer(config, kCuda, test::tiny_data(), clock);
     trainer.step();  // whose first batch and state are made
-    const int64_t before = planner::StreamOrder::host_waits();
+    const Waits before = Waits::now();
     for (int i = 0; i < 3; ++i) trainer.step();
-    waits = planner::StreamOrder::host_waits() - before;
+    of_steps = Waits::now() - before;
     trainer.read_scalars_sync();
-    reported = planner::StreamOrder::host_waits() - before - waits;
+    of_report = Waits::now() - before - of_steps;
+    // Backward runs on a thread of the engine.
+    trainer.model().parameters()[1].second.register_hook([](const at::Tensor& gradient) {
+      planner::StreamOrder::instance().synchronize(0);
+      return gradient;
+    });
+    const Waits without = Waits::now();
+    trainer.step();
+    of_hook = Waits::now() - without;
   });
-  CHECK(waits == 0);
-  CHECK(reported > 0);  // what is read is waited for, and counted
+  CHECK(of_steps.of_thread == 0);
+  // The averages' thread waits for the weights, and the engine's for what it fetches from host memory.
+  const bool others_wait = config.policies.ema.device == policies::EmaDevice::cpu ||
+                           config.policies.checkpoint.keep == policies::KeepWord::offload;
+  if (!others_wait) CHECK(of_steps.of_all == 0);
+  CHECK(of_report.of_thread > 0);  // what is read is waited for, and counted
+  CHECK(of_hook.of_all > (others_wait ? 0 : of_steps.of_all));
 }
 
 TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes on with what fits") {

@@ -161,7 +161,7 @@ const std::vector<Operator>& layers() {
 }
 
 const Operator& operator_of(const std::string& name) {
-  const auto& all = operators();
+  static const std::vector<Operator> all = operators_and_layers();
   return *std::find_if(all.begin(), all.end(), [&](const Operator& one) { return one.name == name; });
 }
 

@@ -15,6 +15,14 @@ namespace dtk::ops {
 inline namespace CPU_CAPABILITY {
 namespace {
 
+// A loop with all that it calls in it, which the compiler would call for each 32 channels, and be slower than
+// memory by that.
+#ifdef CPU_CAPABILITY_DEFAULT
+#define DTK_WHOLE
+#else
+#define DTK_WHOLE __attribute__((flatten))
+#endif
+
 constexpr int64_t kGrain = 32768;  // elements that are worth a thread
 
 // fn(row) for all rows of `width`, beside each other.
@@ -202,7 +210,7 @@ void bias_gelu(const Shape& shape, const Types& types, const void* x_, const voi
   with_types<ResultAsTokens>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
     const C* const bias = static_cast<const C*>(bias_);
-    over_rows(shape.tokens, shape.width, [&](int64_t row) {
+    over_rows(shape.tokens, shape.width, [&](int64_t row) DTK_WHOLE {
       const X* const x = static_cast<const X*>(x_) + row * shape.width;
       Y* const y = static_cast<Y*>(y_) + row * shape.width;
       over_row<A>(shape.width, [&](int64_t d, auto lanes) {
@@ -219,7 +227,7 @@ void bias_gelu_backward(const Shape& shape, const Types& types, const void* dy_,
     const int64_t width = shape.width;
     const C* const bias = static_cast<const C*>(bias_);
     A* const partial = static_cast<A*>(partial_);
-    over_parts(shape, [&](int64_t, int64_t part, int64_t begin, int64_t end) {
+    over_parts(shape, [&](int64_t, int64_t part, int64_t begin, int64_t end) DTK_WHOLE {
       A* const sums = partial + part * width;
       std::fill(sums, sums + width, A(0));
       for (int64_t row = begin; row < end; ++row) {
@@ -298,7 +306,7 @@ void rms_norm_backward(const Shape& shape, const Types& types, const void* dy_, 
 void silu_mul(const Shape& shape, const Types& types, const void* gate_, const void* up_, void* y_) {
   with_types<OneType>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
-    over_rows(shape.tokens, shape.width, [&](int64_t row) {
+    over_rows(shape.tokens, shape.width, [&](int64_t row) DTK_WHOLE {
       const int64_t first = row * shape.width;
       over_row<A>(shape.width, [&](int64_t d, auto lanes) {
         const Lanes<A> gate = load<A>(static_cast<const X*>(gate_) + first + d, lanes);
@@ -313,7 +321,7 @@ void silu_mul_backward(const Shape& shape, const Types& types, const void* dy_, 
                        const void* up_, void* dgate_, void* dup_) {
   with_types<OneType>(types, [&]<class X, class C, class Y>(X, C, Y) {
     using A = Accumulated<X>;
-    over_rows(shape.tokens, shape.width, [&](int64_t row) {
+    over_rows(shape.tokens, shape.width, [&](int64_t row) DTK_WHOLE {
       const int64_t first = row * shape.width;
       over_row<A>(shape.width, [&](int64_t d, auto lanes) {
         const Lanes<A> out = load<A>(static_cast<const X*>(dy_) + first + d, lanes);

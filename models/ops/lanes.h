@@ -114,7 +114,15 @@ void over_row(int64_t width, const Fn& fn) {
   if (d < width) fn(d, width - d);
 }
 
-// e^x for |x| <= 87, within 2 ulp: 2^n·p(r) with x = n·ln 2 + r, |r| <= ln 2 / 2, p of degree 6 (Cephes'
+// terms[0]·r^n + terms[1]·r^(n-1) + ...
+template <class Vector, class... Terms>
+Vector polynomial(const Vector& r, float first, Terms... terms) {
+  Vector sum(first);
+  ((sum = at::vec::fmadd(sum, r, Vector(terms))), ...);
+  return sum;
+}
+
+// e^x for |x| <= 87, within 2 ulp: 2^n·p(r) with x = n·ln 2 + r, |r| <= ln 2 / 2, p of degree 7 (Cephes'
 // expf).
 inline at::vec::Vectorized<float> exponential(const at::vec::Vectorized<float>& x) {
   using Vector = at::vec::Vectorized<float>;
@@ -122,10 +130,8 @@ inline at::vec::Vectorized<float> exponential(const at::vec::Vectorized<float>& 
   const Vector n = (x * Vector(1.44269504088896341F)).round();
   Vector r = at::vec::fmadd(n, Vector(-0.693359375F), x);
   r = at::vec::fmadd(n, Vector(2.12194440e-4F), r);
-  Vector p(1.9875691500e-4F);
-  for (const float term :
-       {1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F, 1.0F, 1.0F})
-    p = at::vec::fmadd(p, r, Vector(term));
+  const Vector p = polynomial(r, 1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F,
+                              1.6666665459e-1F, 5.0000001201e-1F, 1.0F, 1.0F);
   const Integers exponent = at::vec::convert_to_int_of_same_size(n) + Integers(127);
   return p * at::vec::cast<float, int32_t>(exponent << Integers(23));
 }

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBTORCH = ("libtorch_cpu.so", "libc10.so")  # from torch's own wheel
+# From torch's own wheel: of the CUDA runtime, too, a process has one.
+LIBTORCH = ("libtorch_cpu.so", "libc10.so", "libcudart.so.*")
 # A fixed time makes equal wheels of equal files; zip knows none before 1980.
 WRITTEN = (1980, 1, 1, 0, 0, 0)
 

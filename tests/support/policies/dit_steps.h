@@ -74,8 +74,8 @@ inline int64_t kept_by_block(const Combination& on, int64_t N) {
   const int64_t weights = on.bf16 ? (on_cpu() ? 2 : 6) : 4;
   const int64_t attention = on.fused ? 4 * H : weights * H * T;
   // Fused operators keep x, qkv, and the results of attention, proj, fc1 and fc2: without the two normalised
-  // tensors and their statistics, the sum between the halves, which are fp32, and what qkv, fc1 and fc2 read; of
-  // a sample without two times 1 + scale.
+  // tensors and their statistics, the sum between the halves, which are fp32, and what qkv, fc1 and fc2 read;
+  // of a sample without two times 1 + scale.
   const int64_t composed = (on.bf16 ? 48 : 80) * D + 16, fused = (on.bf16 ? 24 : 44) * D;
   const int64_t factors = on.fused_operators ? (on.bf16 ? 4 : 8) * D : 0;
   const int64_t token = (on.fused_operators ? fused : composed) + attention;

@@ -1,9 +1,10 @@
 """wheel.py [--build DIR] [--out DIR]: makes a wheel of the programs that build/release holds, for `pip install`.
 
 The wheel holds the four programs with the libraries that neither LibTorch nor every system has, a launcher and scripts that
-call it for the others, the configurations, their completion for bash, and the licences. It depends on the minor version of torch that they were built
-with, in whose folder they find LibTorch. Its platform is the oldest glibc and libstdc++ that they run with, as auditwheel
-finds it; a Python without auditwheel lets .deps/venv/bin/python do it, where `bash cmake/setup.sh full` installs it.
+call it for the others, the configurations, their completion for bash, and the licences. It depends on the minor version of
+torch that they were built with, in whose folder they find LibTorch. Its platform is the oldest glibc and libstdc++ that they
+run with, as auditwheel finds it; a Python without auditwheel lets .deps/venv/bin/python do it, where `bash cmake/setup.sh
+full` installs it.
 """
 
 import argparse

@@ -63,20 +63,16 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 }
 
 at::Tensor run_mlp(const Mlp& mlp, at::Tensor x, Pass pass) {
-  const bool fusable = mlp.first.empty() && mlp.gelu == Gelu::tanh;
-  if (fusable && !pass.drops(mlp.dropout)) {
-    x = models::mlp(*pass.seam, mlp.fc1, mlp.fc2, std::move(x));
-    return pass.seam->keep("fc2_out", std::move(x));
-  }
-  if (fusable) {
-    x = mlp_activation(*pass.seam, mlp.fc1, std::move(x));
+  if (mlp.first.empty() && mlp.gelu == Gelu::tanh) {
+    const double dropout = pass.drops(mlp.dropout) ? mlp.dropout : 0;
+    x = models::mlp(*pass.seam, mlp.fc1, mlp.fc2, std::move(x), dropout);
   } else {
     const auto fc1 = [layer = &mlp.fc1](Tensors&& in) { return pack((*layer)(in[0])); };
     x = mlp.first.empty() ? mlp.fc1(x) : pass.run(mlp.first, fc1, pack(std::move(x)));
     x = at::gelu(x, mlp.gelu == Gelu::tanh ? "tanh" : "none");
+    x = pass.dropout(std::move(x), mlp.dropout);
+    x = mlp.fc2(x);
   }
-  x = pass.dropout(std::move(x), mlp.dropout);
-  x = mlp.fc2(x);
   x = pass.seam->keep("fc2_out", std::move(x));
   return pass.dropout(std::move(x), mlp.dropout);
 }

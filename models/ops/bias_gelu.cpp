@@ -22,7 +22,7 @@ void check_bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& b
   check_dense(kName, {{"dy", &dy}});
   TORCH_CHECK(dy.scalar_type() == x.scalar_type(), kName, ": dy is ", dy.scalar_type(), ", x ",
               x.scalar_type(), "; allowed: one type");
-  check_partial(kName, partial, {partials_of(x.numel() / x.size(-1)), x.size(-1)}, x);
+  check_partial(kName, partial, partial_sizes_of_rows(x), x);
 }
 
 Tensor bias_gelu_shapes(const Tensor& x, const Tensor& bias) {
@@ -106,13 +106,13 @@ Tensor bias_gelu_forward(const Tensor& x, const Tensor& bias) {
 
 Two bias_gelu_backward(const Tensor& dy, const Tensor& x, const Tensor& bias) {
   static const auto op = operator_of<decltype(bias_gelu_backward_shapes)>("dtk::bias_gelu_backward");
-  return op.call(dy, x, bias, partial_sums(x, {partials_of(x.numel() / x.size(-1)), x.size(-1)}));
+  return op.call(dy, x, bias, partial_sums(x, partial_sizes_of_rows(x)));
 }
 
 Tensor bias_gelu_backward_(const Tensor& dy, const Tensor& x, const Tensor& bias) {
   static const auto op =
       operator_of<decltype(bias_gelu_backward_in_place_shapes)>("dtk::bias_gelu_backward_");
-  return op.call(dy, x, bias, partial_sums(x, {partials_of(x.numel() / x.size(-1)), x.size(-1)}));
+  return op.call(dy, x, bias, partial_sums(x, partial_sizes_of_rows(x)));
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {

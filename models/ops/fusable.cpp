@@ -32,22 +32,16 @@ at::Tensor gated_add(const Seam& seam, const at::Tensor& x, const at::Tensor& ga
   return x + branch;
 }
 
-at::Tensor mlp_activation(const Seam& seam, const Linear& fc1, at::Tensor x) {
+at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x, double dropout) {
   if (seam.fuses("dtk::bias_gelu")) {
     x = seam.keep("fc1_out", at::linear(x, fc1.weight));
-    return ops::bias_gelu(x, fc1.bias);
+    if (dropout == 0) return ops::bias_gelu_linear(x, fc1.bias, fc2.weight, fc2.bias);
+    x = ops::bias_gelu(x, fc1.bias);
+  } else {
+    x = seam.keep("fc1_out", fc1(x));
+    x = at::gelu(x, "tanh");
   }
-  x = seam.keep("fc1_out", fc1(x));
-  x = at::gelu(x, "tanh");
-  return x;
-}
-
-at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x) {
-  if (seam.fuses("dtk::bias_gelu")) {
-    x = seam.keep("fc1_out", at::linear(x, fc1.weight));
-    return ops::bias_gelu_linear(x, fc1.bias, fc2.weight, fc2.bias);
-  }
-  x = mlp_activation(seam, fc1, std::move(x));
+  if (dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
   return fc2(x);
 }
 
@@ -65,11 +59,7 @@ std::pair<at::Tensor, at::Tensor> gated_add_mlp(const Seam& seam, at::Tensor x, 
     h = ops::bias_gelu_linear(h, fc1.bias, fc2.weight, fc2.bias);
     return {std::move(both.first), seam.keep("fc2_out", std::move(h))};
   }
-  const auto fn = [&](Tensors&& in) {
-    at::Tensor h = mlp_activation(seam, fc1, std::move(in[0]));
-    if (dropout > 0) h = at::dropout(h, dropout, /*train=*/true);
-    return pack(fc2(h));
-  };
+  const auto fn = [&](Tensors&& in) { return pack(mlp(seam, fc1, fc2, std::move(in[0]), dropout)); };
   x = gated_add(seam, x, gate, std::move(branch));
   at::Tensor h = norm_modulate(seam, x, shift, scale, eps);
   h = std::move(seam.rows("mlp", fn, pack(std::move(h)), {.dim = 1}).front());

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -29,6 +30,10 @@ c10::TypedOperatorHandle<Function> operator_of(const char* name) {
 at::ScalarType sum_type(const Tensor& x);
 /// Empty, of sum_type.
 Tensor partial_sums(const Tensor& x, at::IntArrayRef sizes);
+/// Of those over the rows of x (..., D).
+inline std::array<int64_t, 2> partial_sizes_of_rows(const Tensor& x) {
+  return {partials_of(x.numel() / x.size(-1)), x.size(-1)};
+}
 
 void check_same_shape(const char* op, const char* name, const Tensor& tensor, at::IntArrayRef sizes,
                       const Tensor& like);

@@ -27,8 +27,9 @@ void check_rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& rs
   check_same_shape(kName, "dy", dy, x.sizes(), x);
   check_same_shape(kName, "rstd", rstd, rms_norm_rows(x), x);
   check_dense(kName, {{"dy", &dy}, {"rstd", &rstd}});
-  const int64_t parts = partial.dim() > 0 && partial.size(0) == 0 ? 0 : partials_of(x.numel() / x.size(-1));
-  check_partial(kName, partial, {parts, x.size(-1)}, x);
+  auto sizes = partial_sizes_of_rows(x);
+  if (partial.dim() > 0 && partial.size(0) == 0) sizes[0] = 0;
+  check_partial(kName, partial, sizes, x);
 }
 
 Two rms_norm_shapes(const Tensor& x, const Tensor& weight, double, at::ScalarType type) {
@@ -104,9 +105,10 @@ Two rms_norm_forward(const Tensor& x, const Tensor& weight, double eps, at::Scal
 Two rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& rstd, const Tensor& weight,
                       bool of_weight) {
   static const auto op = operator_of<decltype(rms_norm_backward_shapes)>("dtk::rms_norm_backward");
-  const int64_t parts = of_weight ? partials_of(x.numel() / x.size(-1)) : 0;
-  Two out = op.call(dy, x, rstd, weight, partial_sums(x, {parts, x.size(-1)}));
-  if (of_weight && parts == 0) std::get<1>(out) = at::zeros(weight.sizes(), weight.options());
+  auto sizes = partial_sizes_of_rows(x);
+  if (!of_weight) sizes[0] = 0;
+  Two out = op.call(dy, x, rstd, weight, partial_sums(x, sizes));
+  if (of_weight && sizes[0] == 0) std::get<1>(out) = at::zeros(weight.sizes(), weight.options());
   return out;
 }
 

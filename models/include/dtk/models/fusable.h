@@ -20,15 +20,13 @@ at::Tensor norm_modulate_linear(const Seam& seam, const at::Tensor& x, const at:
 /// x + gate·branch: x and branch (N, T, D), gate (N, D).
 at::Tensor gated_add(const Seam& seam, const at::Tensor& x, const at::Tensor& gate, at::Tensor branch);
 
-/// gelu(fc1(x)), tanh form; fused, the layer's bias is added there. What fc1 makes may be kept as fc1_out.
-at::Tensor mlp_activation(const Seam& seam, const Linear& fc1, at::Tensor x);
+/// fc2(gelu(fc1(x))), tanh form, with elements dropped before fc2. What fc1 makes may be kept as fc1_out:
+/// fused, without the layer's bias. Fused and without dropout, gelu's result is made again in backward.
+at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x, double dropout);
 
-/// fc2(gelu(fc1(x))), likewise. Fused, gelu's result is made again in backward.
-at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x);
-
-/// {y, fc2(gelu(fc1(norm_modulate(y))))} with y = gated_add(x, gate, branch), the MLP through Seam::rows,
-/// with elements dropped before fc2. What fc2 makes may be kept as fc2_out. Fused and without dropout, y and
-/// what the layers read are made again in backward.
+/// {y, fc2(gelu(fc1(norm_modulate(y))))} with y = gated_add(x, gate, branch), mlp() through Seam::rows. What
+/// fc2 makes may be kept as fc2_out. Fused and without dropout, y and what the layers read are made again in
+/// backward.
 std::pair<at::Tensor, at::Tensor> gated_add_mlp(const Seam& seam, at::Tensor x, const at::Tensor& gate,
                                                 at::Tensor branch, const at::Tensor& shift,
                                                 const at::Tensor& scale, double eps, const Linear& fc1,

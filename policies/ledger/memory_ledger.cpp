@@ -5,12 +5,11 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/internal/counted_blocks.h>
 #include <dtk/policies/internal/job_observer.h>
+#include <dtk/policies/internal/when_accumulated.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/simulation.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <optional>
 #include <utility>
@@ -115,18 +114,6 @@ constexpr uint8_t kPriority = 1;  // above the stock allocator's 0; a later call
 int tracker_guards = 0;
 at::CallbackHandle tracker = 0;
 
-class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit ClaimGradient(std::string_view label) : owner_(owner_id(Category::gradients, label)) {}
-  void operator()(const at::Tensor& parameter) override {
-    MemoryBlock* block = counted_block(parameter.grad());
-    if (block != nullptr) accounts_of(block->tier).assign(block, owner_);
-  }
-
- private:
-  const OwnerId owner_;
-};
-
 }  // namespace
 
 AllocationRefused::AllocationRefused(c10::SourceLocation where, const std::string& message,
@@ -212,7 +199,10 @@ void claim(const at::Tensor& tensor, Category category, std::string_view label) 
 
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label) {
   if (!parameter.requires_grad()) return;
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ClaimGradient>(label));
+  when_accumulated(parameter, [owner = owner_id(Category::gradients, label)](const at::Tensor& of) {
+    MemoryBlock* const block = counted_block(of.grad());
+    if (block != nullptr) accounts_of(block->tier).assign(block, owner);
+  });
 }
 
 }  // namespace dtk::policies

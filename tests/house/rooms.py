@@ -47,6 +47,7 @@ POLICIES = rows(
         ("attention", "fused attention", "seam hooks"),
         ("fusion", "fused operators in place of several", "seam"),
         ("inference", "passes without gradient: rows a few at a time, results that wait", "seam"),
+        ("shard", "what several ranks share: the sums of their gradients", "seam ledger"),
         ("set", "all policies as one, and their options", "*"),
     ],
 )
@@ -83,6 +84,7 @@ TOOLKIT = rows(
         ("config", "a run's options: structs, strict reading, rules, printing", "core io"),
         ("device", "which device, and how much memory it and the machine have", "core config"),
         ("launch", "finding LibTorch and shipped configurations, and what this machine has; built without LibTorch", ""),
+        ("distributed", "the ranks of a job: who they are, what they tell each other", "core io config device"),
         ("data", "sources of samples, and the loader", "core io config device"),
         ("diffusion", "objectives, processes, samplers", "core config"),
         ("checkpoint", "saved training state, and weights", "core io config"),

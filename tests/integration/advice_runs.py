@@ -135,7 +135,7 @@ PROVOKED: dict[str, list[Provoked]] = {
         Provoked("data.convert", {**FOLDER, "data__convert": "none", "model__channels": 3}, prepare=pictures(1)),
         Provoked("model.channels", FOLDER, prepare=pictures(3)),
     ],
-    "toolkit/run/run.cpp": [
+    "toolkit/run/training_run.cpp": [
         Provoked("train.sample_every", {"train__sample_every": 5, "sample__per_class": 64, "data__batch": 1,
                                         "memory__budget": 260_000, "memory__on_over_budget": "warn"}, gone=True),
     ],
@@ -196,6 +196,12 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     "toolkit/run/start.cpp": [
         ("memory.on_over_budget", "tests/integration/memory_refusals.py", r'so it cannot hold the run; use a smaller model or data\.batch, or set memory\.on_over_budget'),
         ("policies.checkpoint.keep", "tests/toolkit/plan/placement_run_test.cpp", 'nobody plans this run; set policies.checkpoint.keep = "block"'),
+    ],
+    "toolkit/distributed/agreement.cpp": [
+        ("data.batch", "tests/integration/ranks_test.py", r"3 ranks do not divide it; set data\.batch = 9"),
+        ("train.accumulate", "tests/integration/ranks_test.py", r"1, 2, 4 ranks, or set train\.accumulate = 6"),
+        ("memory.split", "tests/integration/ranks_test.py", r"set memory\.split = 1 and raise train\.accumulate"),
+        ("memory.on_out_of_memory", "tests/integration/ranks_test.py", r'not be the others\'; set memory\.on_out_of_memory = "stop"'),
     ],
     "toolkit/families/diffusion_planner/weights.cpp": [
         ("diffusion_planner.preset", "tests/toolkit/families/diffusion_planner/weights_test.cpp", 'set diffusion_planner.preset = "H", or "M"'),

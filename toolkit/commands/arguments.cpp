@@ -10,6 +10,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/cards.h"
+#include "toolkit/distributed/launch.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -177,6 +178,21 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
     fail_argument("--infer --claims --json", "is a text alone; leave --json out");
 }
 
+// --world N
+int64_t world_of(const Given& given) {
+  if (!given.has("world")) return 1;
+  const std::string text = given.text("world");
+  int64_t ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > kMaxRanks)
+    fail_argument(given.place("world"), fmt::format("no number of ranks; allowed: [1, {}]", kMaxRanks));
+  for (const char* name : {"infer", "calibrate"}) {
+    if (given.has(name))
+      fail_argument(std::string("--world and --") + name, "only what trains has ranks; leave --world out");
+  }
+  return ranks;
+}
+
 // --no-term NAME: each leaves one out.
 planner::DeviceTermOptions terms_of(const Given& given, PlannedDevice device) {
   using Terms = planner::DeviceTermOptions;
@@ -290,6 +306,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
                      {"frames", Option::value},
                      {"max-frames", Option::value},
                      {"max-batch", Option::value},
+                     {"world", Option::value},
                      {"json", Option::flag},
                      {"no-fold", Option::flag},
                      {"calibrate", Option::value},
@@ -321,6 +338,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   if (given.has("report") && !arguments.claims)
     fail_argument("--report", "is laid beside what others claim; add --claims, or leave it out");
   parse_inference(given, arguments);
+  arguments.world = world_of(given);
   arguments.json = given.has("json");
   arguments.fold = !given.has("no-fold");
   return arguments;
@@ -429,10 +447,10 @@ Instead of the plain report, one of:
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
   --claims [--report R] what others claim, beside plans and the times of run R
-  --max-batch SIZE      the largest data.batch that fits; 24GB, 80% of the
-                        device present, or a card: h100, rtx4090
+  --max-batch SIZE      the largest data.batch that fits: 24GB, 80%, h100
   --infer --frames N,M  passes that train nothing; or --max-frames SIZE
 With any of them:
+  --world N             of one of N ranks that train it together
   --json                as memory.json; with --table an array of )" +
          rows + R"(
   --no-term NAME        leaves out one of what a device adds; may be repeated

@@ -49,6 +49,7 @@ struct PlanArguments {
   bool infer = false;           // the job trains nothing, and is of
   std::vector<int64_t> frames;  // so many, ascending; not empty, or with
   std::string max_frames;       // as max_batch
+  int64_t world = 1;            // ranks that train the job together
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked

@@ -15,6 +15,7 @@
 #include "toolkit/core/text_table.h"
 #include "toolkit/device/cards.h"
 #include "toolkit/device/device.h"
+#include "toolkit/distributed/agreement.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/claims.h"
 #include "toolkit/plan/inference.h"
@@ -289,6 +290,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (arguments.claims && !arguments.infer) check_claims_of_training(loaded.config);
   if (!arguments.infer) check_end_of(loaded);
   resolve_threads(loaded);
+  share_out(loaded, arguments.world);
   resolve_budget(loaded, device);
   family_of(loaded.config).measure_data(loaded.config);
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);

@@ -57,8 +57,9 @@ struct TrainOptions {
   int64_t max_skipped = 10;          // steps in a row that may be skipped; one more ends the run
   double slow_step = 5;              // steps that take so many times their median are told of
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
-  std::string init_from;  // weights a new run begins with: a file, or a folder of a checkpoint, a run or adapters
-  std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
+  std::string
+      init_from;  // weights a new run begins with: a file, or a folder of a checkpoint, a run or adapters
+  std::string init_key;  // which of the sets in it; "": ema where there is one (weights.h)
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -283,6 +284,20 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
+/// Of a run on several ranks (distributed/); without effect on one.
+struct DistributedOptions {
+  double timeout = 600;        // seconds that a rank waits for another
+  std::string interface = "";  // network interface of Gloo; "": of the address of the host's name
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [timeout, interface] = self;
+    visit("timeout", timeout, "(0, 86400]");
+    visit("interface", interface, "");
+  }
+  friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
+};
+
 struct RunConfig {
   TrainOptions train;
   FamilyOptions families;
@@ -293,14 +308,15 @@ struct RunConfig {
   SampleOptions sample;
   MemoryOptions memory;
   LogOptions log;
+  DistributedOptions distributed;
   policies::PolicyOptions policies;
 
   /// Visits every table in the order it is printed: visit(table name, struct). `families` stands for its
   /// tables of other names; what it has of these follows theirs (keys.h).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, families, data, optimizer, schedule, epoch_schedule, sample, memory, log, policy_options] =
-        self;
+    auto& [train, families, data, optimizer, schedule, epoch_schedule, sample, memory, log, distributed,
+           policy_options] = self;
     visit("train", train);
     visit("", families);
     visit("data", data);
@@ -310,6 +326,7 @@ struct RunConfig {
     visit("sample", sample);
     visit("memory", memory);
     visit("log", log);
+    visit("distributed", distributed);
     policies::PolicyOptions::tables(policy_options, [&](const char* name, auto& options) {
       visit(std::string("policies.") + name, options);
     });

@@ -49,6 +49,8 @@ struct LoadedConfig {
   std::vector<std::string> notes = {};
   /// Of a plan: nothing is trained, and so many are inferred (ModelFamily::inferred()).
   std::optional<int64_t> inferred = {};
+  /// That train it together, or are planned to.
+  int64_t ranks = 1;
 };
 
 inline bool written_by_set(const LoadedConfig& loaded, const std::string& key) {

@@ -51,7 +51,7 @@ ConfigRow row_of(const LoadedConfig& loaded, const std::string& table, const std
 bool is_harmless(const std::string& table, const std::string& key) {
   if (key == "memory.split") return false;  // another order of sums
   // Checkpointing changes no bit; validation, samples and logs no weight.
-  if (is_one_of(table, {"memory", "sample", "log", "policies.checkpoint"})) return true;
+  if (is_one_of(table, {"memory", "sample", "log", "distributed", "policies.checkpoint"})) return true;
   return is_one_of(
       key, {"train.out", "train.log_every", "train.checkpoint_every", "train.sample_every",
             "train.keep_checkpoints", "train.validate_every", "train.validate_ema", "train.on_not_finite",

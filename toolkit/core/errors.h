@@ -20,6 +20,7 @@ enum class ExitCode : int {
   memory = 3,         // does not fit, out of memory
   data = 4,           // data files, files of weights
   stopped = 5,        // stopped by a signal: a checkpoint is complete, samples are not written
+  ranks = 6,          // another rank failed without a word, or does not answer
 };
 
 /// Base of all errors a user can cause; `code` is what a program exits with.

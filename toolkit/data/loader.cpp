@@ -28,6 +28,8 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
   if (options.batch < 1 || options.prefetch < 1 || options.threads < 1 || options.start < 0) {
     throw std::invalid_argument("Loader: batch, prefetch and threads must be at least 1, start at least 0");
   }
+  if (options.turn < 0 || options.turn >= options.turns)
+    throw std::invalid_argument("Loader: turns count from 0");
   check_fills_a_batch(source, options.batch, 1);
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
   if (options.start % samples % options.batch != 0) {
@@ -110,7 +112,16 @@ Loader::~Loader() {
   thread_.join();
 }
 
+int64_t Loader::pass_over() {
+  if (has_turn()) return next().samples();
+  const int64_t samples = batch_at(consumed_);
+  consumed_ += samples;
+  turn_ = turn_after(turn_, consumed_);
+  return samples;
+}
+
 Batch Loader::next() {
+  if (!has_turn()) throw std::logic_error("Loader: the next batch is another loader's");
   std::unique_lock lock(mutex_);
   const auto is_ready = [this] { return !ready_.empty() || error_ != nullptr; };
   if (!is_ready()) {
@@ -122,6 +133,7 @@ Batch Loader::next() {
   Batch batch = std::move(ready_.front());
   ready_.pop_front();
   consumed_ += batch.samples();
+  turn_ = turn_after(turn_, consumed_);
   lock.unlock();
   changed_.notify_all();
   if (options_.planned) wait_for_the_rest();
@@ -142,11 +154,14 @@ void Loader::wait_for_the_rest() {
 
 void Loader::run() {
   try {
-    int64_t count = 0;
-    for (int64_t first = options_.start; wait_for_room(); first += count) {
+    int64_t turn = 0;
+    for (int64_t first = options_.start; wait_for_room();) {
       Batch batch;
-      count = batch_at(first);
-      if (!make_batch(first, count, batch)) return;
+      const int64_t count = batch_at(first), of = turn;
+      turn = turn_after(turn, first + count);
+      first += count;
+      if (of != options_.turn) continue;
+      if (!make_batch(first - count, count, batch)) return;
       const std::lock_guard lock(mutex_);
       ready_.push_back(std::move(batch));
       changed_.notify_all();
@@ -166,6 +181,12 @@ bool Loader::wait_for_room() {
 
 int64_t Loader::batch_at(int64_t consumed) const {
   return std::min(options_.batch, samples_per_epoch_ - consumed % samples_per_epoch_);
+}
+
+// `consumed`: behind the batch whose turn it was.
+int64_t Loader::turn_after(int64_t turn, int64_t consumed) const {
+  const bool begins_step = !options_.drop_last && consumed % samples_per_epoch_ == 0;
+  return begins_step ? 0 : (turn + 1) % options_.turns;
 }
 
 int64_t Loader::available(int64_t wanted) const {

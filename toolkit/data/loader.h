@@ -42,6 +42,10 @@ struct LoaderOptions {
   // failed, when the constructor or next() returns. For sources without values: what is alive is then no
   // luck.
   bool planned = false;
+  // Several loaders of equal options take turns, batch by batch of a step (train.accumulate, which they
+  // divide): this one makes those whose turn it is. A step begins at `start` and, without drop_last, at each
+  // epoch.
+  int64_t turn = 0, turns = 1;
 };
 
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
@@ -69,8 +73,12 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// The next batch. What the source (or the allocation) threw comes out here after the batches before it,
-  /// and again at every later call.
+  /// Whether the next batch of the run is made by this loader, and is next()'s.
+  bool has_turn() const { return turn_ == options_.turn; }
+  /// Passes the next batch over, whoever makes it. Returns the samples that it holds. Throws as next().
+  int64_t pass_over();
+  /// The next batch, where it has_turn(). What the source (or the allocation) threw comes out here after the
+  /// batches before it, and again at every later call.
   Batch next();
   /// Waits until all that may be prepared ahead is ready, so that no memory is taken any more until next().
   /// Throws what the source or the allocation threw.
@@ -95,6 +103,7 @@ class Loader {
   bool wait_for_room();
   void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
+  int64_t turn_after(int64_t turn, int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
   std::vector<uint32_t> order_of(int64_t epoch) const;
   int64_t sample_at(int64_t consumed, std::vector<uint32_t>& order, int64_t& epoch) const;
@@ -107,6 +116,7 @@ class Loader {
 
   // For the consuming thread only.
   int64_t consumed_;
+  int64_t turn_ = 0;  // whose the next batch is
   double exposed_wait_seconds_ = 0;
   mutable std::vector<uint32_t> weighed_order_;
   mutable int64_t weighed_epoch_ = -1;

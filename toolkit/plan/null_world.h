@@ -1,5 +1,6 @@
 // The world of a planned run: files that nobody keeps, a clock that stands still.
 #pragma once
+#include <dtk/planner/planned_group.h>
 #include <dtk/planner/simulate.h>
 
 #include <algorithm>
@@ -7,11 +8,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
 
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/run/run.h"
 
@@ -44,6 +47,25 @@ class NoFiles final : public FileSystem {
     void sync() override {}
     void close() override {}
   };
+};
+
+/// The leader of so many ranks, which has the largest part of what they share; the others say what it says.
+class PlannedRanks final : public Ranks {
+ public:
+  explicit PlannedRanks(int64_t ranks)
+      : group_(planner::planned_group(0, static_cast<int>(ranks))), ranks_(ranks) {}
+  int64_t rank() const override { return 0; }
+  int64_t size() const override { return ranks_; }
+  std::string name() const override { return "rank 0 of the plan"; }
+  c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
+  std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
+    return std::vector<std::vector<double>>(static_cast<size_t>(ranks_), own);
+  }
+  std::string leader_says(const std::string&, const std::string& text) override { return text; }
+
+ private:
+  const c10::intrusive_ptr<c10d::Backend> group_;
+  const int64_t ranks_;
 };
 
 class StandingClock final : public Clock {

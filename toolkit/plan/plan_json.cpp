@@ -24,6 +24,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
     more["pass_flops"] = plan.step.without_grad + plan.step.forward;
   } else {
     more["batch"] = plan.loaded.config.data.batch;
+    more["ranks"] = plan.loaded.ranks;
   }
   more["host_phase"] = plan.memory.host.name;
   more["runner_up"] = nullptr;

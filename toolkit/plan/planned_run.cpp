@@ -205,8 +205,11 @@ void run(const Job& job, c10::Device device, Steady times, const std::function<v
     end(shown);
   });
   const RunData data = family_of(config).planned_data(config, job.samples);
-  run_training(job.loaded, device, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; },
-               {files, clock, observer, [&] { return observer.ended(); }});
+  PlannedRanks ranks(job.loaded.ranks);
+  RunWorld world{files, clock, observer, [&] { return observer.ended(); }};
+  if (job.loaded.ranks > 1) world.ranks = &ranks;
+  run_training(
+      job.loaded, device, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; }, world);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ StartPlanRequest read_request(const std::string& text) {
   StartPlanRequest request{parse_config(json.at("config"), "the run's configuration", {}), json.at("device"),
                            json.at("measured")};
   json.at("locations").get_to(request.loaded.locations);
+  json.at("ranks").get_to(request.loaded.ranks);
   return request;
 }
 
@@ -48,6 +49,7 @@ Plan planned(StartPlanRequest request) {
 std::string start_plan_request_json(const StartPlanRequest& request) {
   return text_of({{"config", print_config(request.loaded)},
                   {"locations", request.loaded.locations},
+                  {"ranks", request.loaded.ranks},
                   {"device", request.device},
                   {"measured", request.measured}});
 }

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/commands/arguments.h"
@@ -13,11 +14,15 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
+#include "toolkit/distributed/agreement.h"
+#include "toolkit/distributed/joined_ranks.h"
+#include "toolkit/distributed/launch.h"
 #include "toolkit/programs/installed.h"
 #include "toolkit/programs/plan_child.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 #include "toolkit/report/plan_summary.h"
+#include "toolkit/run/follower.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/save_load.h"
@@ -125,7 +130,21 @@ void take_cuda_kernels(policies::FusionOptions& fusion) {
   fusion.cuda = false;
 }
 
-ExitCode train(int argc, const char* const* argv) {
+// CUDA's are not taught to find each other yet.
+void refuse_device(const std::string& device) {
+  if (device == "cpu") return;
+  if (device == "auto" && open_device(device).is_cpu()) return;
+  throw ConfigError("--device " + device +
+                    ": several ranks train on the CPU only; add --device cpu, or start one rank");
+}
+
+// The ranks that were started with this one; null: there are none.
+JoinedRanks* join(const std::optional<Launch>& launch, const LoadedConfig& loaded) {
+  return launch ? join_ranks(*launch, loaded.config.distributed) : nullptr;
+}
+
+// `ranks`: those that this one has joined, from then on; null where there are no others.
+ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
   if (print_text_only(arguments, "dit-train", train_help)) return ExitCode::done;
   if (arguments.doctor) {
@@ -144,26 +163,39 @@ ExitCode train(int argc, const char* const* argv) {
   LoadedConfig loaded = arguments.config.empty()
                             ? resumed_config(files, checkpoint, arguments.set)
                             : load_config(files, config_file(arguments.config), arguments.set);
-  resolve_threads(loaded);
+  const std::optional<Launch> launch = launch_from([](const char* name) { return std::getenv(name); });
+  resolve_threads(loaded, launch && std::getenv("OMP_NUM_THREADS") == nullptr ? launch->ranks_here : 1);
+  if (!arguments.print_config) ranks = join(launch, loaded);
+  if (launch) share_out(loaded, launch->ranks);
   if (arguments.print_config) {
     std::printf("%s", printable(print_config(loaded)).c_str());
     return ExitCode::done;
   }
 
+  if (ranks != nullptr) refuse_device(arguments.device);
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
   if (device.is_cuda()) take_cuda_kernels(loaded.config.policies.fusion);
   if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
+  if (ranks != nullptr) agree_on_start(*ranks, loaded, device, program_version());
   SteadyClock clock;
-  TrainObserver observer(arguments.verbose);
   catch_stop_signals();
+  const OpenData open = [&](const DataIdentity* before, const OpeningProgress& progress) {
+    return family_of(loaded.config).open_data(loaded, before, progress);
+  };
+  if (ranks != nullptr && !ranks->leads()) {
+    FollowerFiles own(files, loaded.config.train.out);
+    SilentObserver nobody;
+    RunWorld world{own, clock, nobody, &stop_requested};
+    world.ranks = ranks;
+    return run_training(loaded, device, checkpoint, open, world).stopped ? ExitCode::stopped : ExitCode::done;
+  }
+  TrainObserver observer(arguments.verbose);
   if (!arguments.trace.empty())
     setenv("KINETO_LOG_LEVEL", "9", /*replace=*/0);  // else it prints when it begins
-  const RunResult result = run_training(loaded, device, checkpoint,
-                                        [&](const DataIdentity* before, const OpeningProgress& progress) {
-                                          return family_of(loaded.config).open_data(loaded, before, progress);
-                                        },
-                                        {files, clock, observer, &stop_requested, &plan_in_child,
-                                         [&] { return clock.seconds(); }, &resident_bytes, arguments.trace});
+  const RunResult result =
+      run_training(loaded, device, checkpoint, open,
+                   {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
+                    &resident_bytes, arguments.trace, ranks});
   if (!result.savings.empty() && arguments.verbose)
     std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
@@ -174,13 +206,26 @@ ExitCode train(int argc, const char* const* argv) {
   return ExitCode::stopped;
 }
 
+// The rank that fails first says why; all end with its code.
+Ending ending_among(JoinedRanks& ranks, const Ending& own) {
+  const std::string text = ranks.name() + ": " + own.message;
+  if (own.code != ExitCode::ranks) {
+    const bool is_first = ranks.leave_word({own.code, text});
+    return {own.code, is_first ? text : ""};
+  }
+  const std::optional<LastWord> word = ranks.last_word();
+  return word ? Ending{word->code, ""} : Ending{own.code, text};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   dtk::apply_process_settings();
+  JoinedRanks* ranks = nullptr;
   dtk::leave(dtk::run_program(
       "dit-train",
       "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget "
       "where it is set, or use a smaller model",
-      [&] { return train(argc, argv); }));
+      [&] { return train(argc, argv, ranks); },
+      [&](const Ending& own) { return ranks == nullptr ? own : ending_among(*ranks, own); }));
 }

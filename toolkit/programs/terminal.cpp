@@ -1,6 +1,7 @@
 #include "toolkit/programs/terminal.h"
 
 #include <c10/util/Exception.h>
+#include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/report.h>
 #include <sys/ioctl.h>
 #include <torch/version.h>
@@ -35,13 +36,12 @@ size_t columns_of(int terminal) {
   return known ? size.ws_col : 80;
 }
 
-int fail(const char* name, ExitCode code, const std::string& message) {
+void print_error(const char* name, const std::string& message) {
   std::fflush(stdout);  // where both go to one file, the error is the last line
   const std::string text = name + (": " + printable(message));
   std::fprintf(
       stderr, "%s\n",
       isatty(STDERR_FILENO) != 0 ? lines_within(text, columns_of(STDERR_FILENO)).c_str() : text.c_str());
-  return static_cast<int>(code);
 }
 
 std::string status(const Progress& p) {
@@ -66,37 +66,51 @@ std::string bar_line(const std::string& text, double fraction, size_t columns) {
 // LibTorch's own CPU allocator reports what it cannot give as a plain error.
 constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
 
-int fail_with_torch_error(const char* name, const char* when_out_of_memory, const c10::Error& error) {
+Ending of_torch_error(const char* when_out_of_memory, const c10::Error& error) {
   const std::string line = first_line(error.what_without_backtrace());
   const size_t refusal = line.find(kAllocatorRefusal);
-  if (refusal == std::string::npos) return fail(name, ExitCode::failure, line);
-  return fail(name, ExitCode::memory,
-              "out of CPU memory: " + line.substr(refusal + sizeof kAllocatorRefusal - 1) + "; " +
-                  when_out_of_memory);
+  if (refusal == std::string::npos) return {ExitCode::failure, line};
+  return {ExitCode::memory, "out of CPU memory: " + line.substr(refusal + sizeof kAllocatorRefusal - 1) +
+                                "; " + when_out_of_memory};
+}
+
+// Within a handler: of what was thrown.
+Ending ending(const char* when_out_of_memory) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {error.code, error.what()};
+  } catch (const policies::PolicyError& error) {
+    return {ExitCode::configuration, error.what()};
+  } catch (const policies::CollectiveError& error) {
+    return {ExitCode::ranks, std::string("another rank does not answer: ") + error.what()};
+  } catch (const c10::OutOfMemoryError& error) {
+    return {ExitCode::memory, std::string(error.what_without_backtrace()) + "; " + when_out_of_memory};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::memory, std::string("out of host memory; ") + when_out_of_memory};
+  } catch (const c10::Error& error) {
+    return of_torch_error(when_out_of_memory, error);
+  } catch (const std::exception& error) {
+    return {ExitCode::failure, error.what()};
+  }
 }
 
 }  // namespace
 
-int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body) {
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body,
+                const std::function<Ending(const Ending&)>& said_otherwise) {
+  Ending how;
   try {
     const ExitCode code = body();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw FileError("standard output takes no more; what was printed is not complete");
     return static_cast<int>(code);
-  } catch (const Error& error) {
-    return fail(name, error.code, error.what());
-  } catch (const policies::PolicyError& error) {
-    return fail(name, ExitCode::configuration, error.what());
-  } catch (const c10::OutOfMemoryError& error) {
-    return fail(name, ExitCode::memory,
-                std::string(error.what_without_backtrace()) + "; " + when_out_of_memory);
-  } catch (const std::bad_alloc&) {
-    return fail(name, ExitCode::memory, std::string("out of host memory; ") + when_out_of_memory);
-  } catch (const c10::Error& error) {
-    return fail_with_torch_error(name, when_out_of_memory, error);
-  } catch (const std::exception& error) {
-    return fail(name, ExitCode::failure, error.what());
+  } catch (...) {
+    how = ending(when_out_of_memory);
   }
+  if (said_otherwise) how = said_otherwise(how);
+  if (!how.message.empty()) print_error(name, how.message);
+  return static_cast<int>(how.code);
 }
 
 std::string rate(double per_second) {
@@ -109,8 +123,12 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+std::string program_version() {
+  return fmt::format("{} (LibTorch {})", DTK_VERSION, TORCH_VERSION);
+}
+
 void print_version(const char* name) {
-  std::printf("%s %s (LibTorch %s)\n", name, DTK_VERSION, TORCH_VERSION);
+  std::printf("%s %s\n", name, program_version().c_str());
 }
 
 void catch_stop_signals() {

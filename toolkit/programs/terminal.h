@@ -9,10 +9,20 @@
 
 namespace dtk {
 
-/// Runs `body`; prints what it throws to standard error as "<name>: <message>". `when_out_of_memory` is the
-/// advice that such a message ends with. Returns the exit code.
-int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body);
+/// How a program ends that does not come to its end.
+struct Ending {
+  ExitCode code = ExitCode::failure;
+  std::string message;
+};
 
+/// Runs `body`; prints what it throws to standard error as "<name>: <message>". `when_out_of_memory` is the
+/// advice that such a message ends with. Returns the exit code. `said_otherwise`, if given, may put another
+/// ending in the place of one; without a message nothing is printed.
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body,
+                const std::function<Ending(const Ending&)>& said_otherwise = {});
+
+/// "0.1.0 (LibTorch 2.15.0)"
+std::string program_version();
 /// "dit-train 0.1.0 (LibTorch 2.15.0)"
 void print_version(const char* name);
 

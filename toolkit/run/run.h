@@ -22,6 +22,7 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/data/held_out.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/placement.h"
@@ -74,6 +75,9 @@ struct RunWorld {
   // Memory that the process holds, by which it is found growing; empty: nobody looks.
   std::function<std::optional<int64_t>()> resident = {};
   std::filesystem::path trace = {};  // file for a timeline of some steps (trace.h); "": none
+  // That train together. Each has a world of its own; that of a follower says and writes nothing
+  // (follower.h).
+  Ranks* ranks = nullptr;
 };
 
 struct RunResult {
@@ -115,7 +119,7 @@ using OpenData = std::function<RunData(const DataIdentity* before, const Opening
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        const OpenData& open, const RunWorld& world);
 
-/// Sets train.threads to the machine's number if it is absent.
-void resolve_threads(LoadedConfig& loaded);
+/// Sets train.threads if it is absent: to those of this process, of which `processes` share the machine.
+void resolve_threads(LoadedConfig& loaded, int64_t processes = 1);
 
 }  // namespace dtk

@@ -94,6 +94,15 @@ DataIdentity identity_of(const RunData& data, const DataOptions& options, const 
   return identity;
 }
 
+void agree_on_data(Ranks& ranks, const DataIdentity& own) {
+  const DataIdentity leaders =
+      parse_identity(ranks.leader_says("data", identity_text(own)), "the leader's data");
+  const std::vector<std::string> differing = differences(leaders, own);
+  if (differing.empty()) return;
+  throw DataError("other data than at rank 0: " + first_few(differing, 3) +
+                  "; give all ranks the same files");
+}
+
 // Whether a sample that stayed is still called what it was.
 static bool keeps_names(const DataIdentity& then, const DataIdentity& now) {
   if (!then.files.empty()) return false;  // known by their positions
@@ -381,9 +390,9 @@ void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& load
   });
 }
 
-void resolve_threads(LoadedConfig& loaded) {
+void resolve_threads(LoadedConfig& loaded, int64_t processes) {
   if (loaded.config.train.threads) return;
-  loaded.config.train.threads = at::get_num_threads();
+  loaded.config.train.threads = std::max<int64_t>(1, at::get_num_threads() / processes);
   loaded.origins["train.threads"] = {Origin::Source::by_default, "the cores of this machine"};
 }
 

@@ -31,6 +31,9 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
 /// What `data` are known by.
 DataIdentity identity_of(const RunData& data, const DataOptions& options, const RunWorld& world);
 
+/// Throws DataError at each rank whose data are not the leader's.
+void agree_on_data(Ranks& ranks, const DataIdentity& own);
+
 /// Adds what a resumed run changes to its history. Throws ConfigError if the data are not those of the
 /// checkpoint and data.allow_change does not say that the run goes on with them. What is allowed so is
 /// allowed once: the configuration that the run saves does not say it.

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
 #include "toolkit/core/errors.h"
@@ -68,14 +69,18 @@ std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device
 // Lets the gradients go unless all went well.
 class GradientGuard {
  public:
-  explicit GradientGuard(AdamW& optimizer) : optimizer_(optimizer) {}
+  GradientGuard(AdamW& optimizer, std::optional<policies::GradientExchange>& exchange)
+      : optimizer_(optimizer), exchange_(exchange) {}
   ~GradientGuard() {
-    if (!kept_) optimizer_.release_gradients();
+    if (kept_) return;
+    optimizer_.release_gradients();
+    if (exchange_) exchange_->release();
   }
   void keep() { kept_ = true; }
 
  private:
   AdamW& optimizer_;
+  std::optional<policies::GradientExchange>& exchange_;
   bool kept_ = false;
 };
 
@@ -88,7 +93,8 @@ int64_t reading_threads(const TrainOptions& train, c10::Device device) {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
-                 Clock& clock, const std::function<void(const TrainableModel&)>& initialise)
+                 Clock& clock, const std::function<void(const TrainableModel&)>& initialise,
+                 const Ranks* ranks)
     : config_(config),
       device_(device),
       data_(std::move(data)),
@@ -96,8 +102,10 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       model_(build_model(config, device, initialise)),
       optimizer_(config.optimizer, reached_parameters(*model_), config.train.on_not_finite),
       policies_(put_policies_in(config.policies, *model_)),
+      ranks_(ranks),
       noise_(policies::make_generator(device, 0)),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
+  if (ranks_ != nullptr) exchange_.emplace(ranks_->group(), reached_parameters(*model_));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   const std::vector<std::string> unused = model_->unused();
@@ -137,6 +145,8 @@ void Trainer::start_loader() {
   options.start = state_.samples;
   options.pinned = !device_.is_cpu();
   options.planned = clock_.waits_for_threads();
+  options.turns = turns();
+  options.turn = ranks_ == nullptr ? 0 : ranks_->rank();
   loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {
     OwnerScope owner(Category::data, "batches");
     allocate();
@@ -166,7 +176,7 @@ void Trainer::step(bool measured) {
 }
 
 void Trainer::pass_over(int64_t samples) {
-  while (samples > 0) samples -= loader_->next().samples();
+  while (samples > 0) samples -= loader_->pass_over();
   ++state_.step;
   ++weightless_steps_;
   state_.samples = loader_->consumed();
@@ -217,13 +227,17 @@ void Trainer::accumulate_gradients() {
   PhaseScope between(phase("backward"));
   const policies::DefaultGeneratorScope random(device_);
   const DropoutMaskScope masks;
-  GradientGuard gradients(optimizer_);
+  GradientGuard gradients(optimizer_, exchange_);
   const StepSize step{samples, loader_->weight_of_next(samples)};
-  const int64_t micro_batch = samples_of_micro_batch(config_);
-  policies::FoldableLoop passes("micro-batches", (samples + micro_batch - 1) / micro_batch);
-  for (int64_t given = 0; const auto pass = passes.next(); ++given) {
-    for (; given < *pass; ++given) loader_->next();  // of those that a plan leaves out
-    forward_backward(step, random.generator());
+  const int64_t micro_batch = samples_of_micro_batch(config_), at_once = turns();
+  const int64_t all = (samples + micro_batch - 1) / micro_batch;
+  policies::FoldableLoop rounds("micro-batches", (all + at_once - 1) / at_once);
+  int64_t given = 0;  // micro-batches
+  while (const auto round = rounds.next()) {
+    for (; given < *round * at_once; ++given) loader_->pass_over();  // of those that a plan leaves out
+    const int64_t count = std::min(at_once, all - given);
+    run_round(step, count, given + count == all, random.generator());
+    given += count;
   }
   check_reached();
   gradients.keep();
@@ -247,7 +261,7 @@ void Trainer::check_reached() const {
 void Trainer::update(bool measured) {
   {
     PhaseScope phase_scope(phase("optimizer"));
-    const GradientGuard gradients(optimizer_);
+    const GradientGuard gradients(optimizer_, exchange_);
     policies_.before_step();
     if (before_) before_->is_updating = true;
     optimizer_.prepare(measured, skipped_ ? skipped_->loss() : at::Tensor());
@@ -281,6 +295,34 @@ uint64_t Trainer::seed_of_next(std::string_view stream) const {
   return seed_at(stream_seed(config_.train.seed, stream), first / of_epoch, first % of_epoch);
 }
 
+// The next micro-batches, of which each rank runs one at most.
+void Trainer::run_round(const StepSize& step, int64_t micro_batches, bool is_last,
+                        const at::Generator& of_dropout) {
+  if (!exchange_) return forward_backward(step, of_dropout);
+  std::vector<int64_t> weights;
+  std::vector<bool> contributes(static_cast<size_t>(turns()), false);
+  int64_t samples = 0;
+  const int64_t micro_batch = samples_of_micro_batch(config_);
+  for (int64_t before = 0, i = 0; i < micro_batches; ++i) {
+    samples = loader_->available(samples + micro_batch);
+    const int64_t weight = loader_->weight_of_next(samples);
+    weights.push_back(weight - std::exchange(before, weight));
+    contributes[static_cast<size_t>(i)] = weights.back() > 0;
+  }
+  exchange_->begin_round({contributes, is_last});
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    if (i == ranks_->rank()) {
+      forward_backward(step, of_dropout);
+    } else {
+      loader_->pass_over();
+    }
+  }
+  exchange_->end_round();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (contributes[i]) add_to_mean(exchange_->values()[static_cast<int64_t>(i)], weights[i], step);
+  }
+}
+
 // The gradient of one micro-batch's part of the mean over the step.
 void Trainer::forward_backward(const StepSize& step, const at::Generator& of_dropout) {
   const int64_t at_once = samples_at_once(config_);
@@ -303,7 +345,7 @@ void Trainer::forward_backward(const StepSize& step, const at::Generator& of_dro
       const int64_t weight = batch.weight();
       if (weight == 0) continue;
       loss = loss_of(std::move(batch));
-      add_to_mean(loss, weight, step);
+      exchange_ ? exchange_->set_value(loss.detach()) : add_to_mean(loss, weight, step);
       if (weight < step.weight)
         loss = loss / (static_cast<double>(step.weight) / static_cast<double>(weight));
     }
@@ -354,7 +396,7 @@ std::vector<int64_t> Trainer::samples_of(const SkippedStep& step) const {
   return loader_->samples_at(step.first_sample, step.samples);
 }
 
-double Trainer::elapsed_seconds() const {
+double Trainer::own_seconds() const {
   return state_.seconds + clock_.seconds() - started_;
 }
 
@@ -425,6 +467,7 @@ void Trainer::restore(const TrainingState& state) {
   restart_loader();
   resumed_epoch_ = state_.samples / loader_->samples_per_epoch();
   started_ = clock_.seconds();
+  if (agreed_seconds_) agreed_seconds_ = state_.seconds;
 }
 
 }  // namespace dtk

@@ -6,6 +6,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
 
@@ -21,6 +22,7 @@
 #include "toolkit/core/clock.h"
 #include "toolkit/data/data_source.h"
 #include "toolkit/data/loader.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/train/lr_schedule.h"
 #include "toolkit/train/optimizer.h"
 #include "toolkit/train/skipped_steps.h"
@@ -69,8 +71,10 @@ class Trainer {
   /// `data`: as they are trained on; what augments them, such as FlippedSource, is the caller's.
   /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
+  /// `ranks`: those that train together, of which each runs its micro-batches and has the whole of model,
+  /// state and gradients; null: this process alone. Every rank calls the same members, with the same data.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
-          const std::function<void(const TrainableModel&)>& initialise = {});
+          const std::function<void(const TrainableModel&)>& initialise = {}, const Ranks* ranks = nullptr);
 
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
   /// data.drop_last: gradients of their mean loss, by weight, then update. Where all of them together weigh
@@ -104,7 +108,11 @@ class Trainer {
 
   int64_t steps() const { return state_.step; }
   int64_t samples() const { return loader_->consumed(); }
-  double elapsed_seconds() const;
+  /// Training time of the run so far. Of several ranks: as last agreed on.
+  double elapsed_seconds() const { return agreed_seconds_.value_or(own_seconds()); }
+  double own_seconds() const;  ///< by this process's clock
+  /// From now on elapsed_seconds(), at each rank: what follows from it must be the same at all.
+  void agree_on_seconds(double seconds) { agreed_seconds_ = seconds; }
   double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return waited_ + (loader_ ? loader_->exposed_wait_seconds() : 0); }
   int64_t parameter_count() const;  ///< trainable
@@ -155,6 +163,8 @@ class Trainer {
     int64_t samples, weight;
   };
   void add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step);
+  int64_t turns() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
+  void run_round(const StepSize& step, int64_t micro_batches, bool is_last, const at::Generator& of_dropout);
   void forward_backward(const StepSize& step, const at::Generator& of_dropout);
   uint64_t seed_of_next(std::string_view stream) const;
   void pass_over(int64_t samples);
@@ -178,10 +188,13 @@ class Trainer {
   std::optional<BaseWeights> base_;
   AdamW optimizer_;
   policies::PolicySet policies_;
+  const Ranks* const ranks_;
+  std::optional<policies::GradientExchange> exchange_;  // with ranks_
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
+  std::optional<double> agreed_seconds_;
   int64_t resumed_epoch_ = 0;              // number of the epoch in which restore() went on
   at::Tensor loss_sum_;                    // scalar on the device
   double last_loss_ = 0;                   // that was read

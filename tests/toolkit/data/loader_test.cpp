@@ -502,6 +502,33 @@ TEST_CASE("images: a batch that another source made is refused, and a row outsid
   }
 }
 
+TEST_CASE("loader: several take turns, batch by batch of a step, and each knows where the others are") {
+  for (const bool drop_last : {true, false}) {
+    const auto options = [&](int64_t turn, int64_t turns) {
+      return LoaderOptions{
+          .seed = 7, .batch = 3, .prefetch = 2, .drop_last = drop_last, .turn = turn, .turns = turns};
+    };
+    // Five batches an epoch. Steps of two go on in the next epoch where batches are whole; else the third has
+    // one.
+    const int64_t size = drop_last ? 16 : 13;
+    Loader alone(numbers(size), options(0, 1)), first(numbers(size), options(0, 2)),
+        second(numbers(size), options(1, 2));
+    for (int64_t batch = 0, place = 0; batch < 20; ++batch) {
+      Loader& own = place == 0 ? first : second;
+      Loader& other = place == 0 ? second : first;
+      REQUIRE(own.has_turn());
+      REQUIRE_FALSE(other.has_turn());
+      CHECK_THROWS_AS(other.next(), std::logic_error);
+      const std::vector<int64_t> samples = take(alone, 1);
+      CHECK(take(own, 1) == samples);
+      CHECK(other.pass_over() == static_cast<int64_t>(samples.size()));
+      CHECK(own.consumed() == alone.consumed());
+      CHECK(other.consumed() == alone.consumed());
+      place = !drop_last && alone.consumed() % size == 0 ? 0 : 1 - place;
+    }
+  }
+}
+
 TEST_CASE("loader: bad options") {
   CHECK(error_text<DataError>([] { Loader(numbers(7), {.batch = 8}); }) ==
         "data: numbers are fewer than one micro-batch of 8; set data.batch = 7 or less");

@@ -105,8 +105,8 @@ void claim(const at::Tensor& tensor, Category category, std::string_view label);
 /// The counted block under a tensor's storage, or null.
 MemoryBlock* counted_block(const at::Tensor& tensor);
 
-/// Gives each parameter's gradient to (gradients, label) at the instant autograd writes it. Uses the one
-/// post-accumulate hook that LibTorch keeps per parameter. No effect on a parameter that needs no gradient.
+/// Gives each parameter's gradient to (gradients, label) at the instant autograd writes it. No effect on a
+/// parameter that needs no gradient.
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label);
 
 }  // namespace dtk::policies

@@ -1,0 +1,168 @@
+// What the exchange of gradients takes, to the byte, and what it refuses. Its bits are those of processes:
+// ranks_test.py.
+#include <ATen/ATen.h>
+#include <dtk/planner/planned_group.h>
+#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/memory_ledger.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+using Catch::Matchers::Equals;
+
+namespace {
+
+// Two units of 16,384 elements each (65,536 bytes), a third of 100 elements in two cells of 64.
+NamedTensors parameters() {
+  const auto of = [](std::vector<int64_t> shape) { return at::ones(shape).requires_grad_(); };
+  return {{"first.weight", of({128, 128})},
+          {"frozen", at::ones({1000})},
+          {"second.weight", of({128, 128})},
+          {"second.bias", of({100})}};
+}
+
+at::Tensor loss_of(const NamedTensors& all) {
+  at::Tensor x = at::ones({1, 128});
+  x = at::matmul(at::matmul(x, all[0].second), all[2].second);
+  return x.narrow(1, 0, 100).mul(all[3].second).sum();
+}
+
+struct Job {
+  NamedTensors all = parameters();
+  dtk::planner::SentBytes sent = {};
+  GradientExchange exchange;
+
+  explicit Job(int ranks)
+      : exchange(dtk::planner::planned_group(0, ranks, &sent), all, {.min_unit = 65'536}) {}
+
+  void run(std::vector<bool> contributes, bool is_last) {
+    exchange.begin_round({contributes, is_last});
+    const at::Tensor loss = loss_of(all);
+    exchange.set_value(loss.detach());
+    torch::autograd::backward({loss}, {});
+    exchange.end_round();
+  }
+};
+
+int64_t gradients() {
+  return cpu_accounts().live().of(Category::gradients);
+}
+
+constexpr int64_t kUnit = 65'536, kLast = 512;  // bytes
+
+}  // namespace
+
+TEST_CASE(
+    "gradient exchange: between rounds a rank holds its part of the sums, behind the last all of them") {
+  const CountingAllocatorGuard counting;
+  const at::Tensor before = loss_of(parameters());
+  {
+    const NamedTensors alone = parameters();
+    torch::autograd::backward({loss_of(alone)}, {});
+    CHECK(alone[0].second.grad().nbytes() + alone[2].second.grad().nbytes() +
+              alone[3].second.grad().nbytes() ==
+          2 * kUnit + 400);
+  }
+  Job job(2);
+  job.run({true, true}, /*is_last=*/false);
+  CHECK(gradients() == kUnit + kLast / 2);
+  job.run({true, true}, /*is_last=*/true);
+  CHECK(gradients() == 2 * kUnit + kLast);
+  const at::Tensor& bias = job.all[3].second;
+  CHECK(bias.grad().sizes() == bias.sizes());
+  CHECK(bias.grad().storage().nbytes() == kLast);
+  CHECK(bias.grad().nbytes() == 400);
+  job.exchange.release();
+  CHECK(gradients() == 0);
+  CHECK_FALSE(bias.grad().defined());
+}
+
+TEST_CASE("gradient exchange: of four ranks each holds a quarter between rounds") {
+  const CountingAllocatorGuard counting;
+  Job job(4);
+  job.run({true, true, true, true}, /*is_last=*/false);
+  // Of two cells the first two ranks have one.
+  CHECK(gradients() == 2 * kUnit / 4 + 64 * 4);
+  job.exchange.release();
+}
+
+TEST_CASE(
+    "gradient exchange: a rank sends its gradients to those that add them, and its part of the sums to all") {
+  Job job(2);
+  job.run({true, true}, /*is_last=*/false);
+  CHECK(job.sent.bytes["alltoall"] == kUnit + kLast / 2);
+  CHECK(job.sent.bytes["broadcast"] == 0);
+  job.run({true, true}, /*is_last=*/true);
+  CHECK(job.sent.bytes["alltoall"] == 2 * (kUnit + kLast / 2));
+  CHECK(job.sent.bytes["broadcast"] == kUnit + kLast / 2);
+  job.exchange.release();
+}
+
+TEST_CASE("gradient exchange: while backward runs, a bucket and what is received of it are beside the sums") {
+  const CountingAllocatorGuard counting;
+  Job job(2);
+  cpu_accounts().reset_phases("step");
+  const int64_t before = cpu_accounts().live_bytes();
+  job.run({true, true}, /*is_last=*/false);
+  const int64_t peak = cpu_accounts().phases().back().peak.bytes - before;
+  // When the first unit is sent: its bucket and what two ranks sent of its half, the sums of the two behind
+  // it, the loss and its gradient.
+  CHECK(peak == 2 * kUnit + kUnit / 2 + kLast / 2 + 8);
+  job.exchange.release();
+}
+
+TEST_CASE(
+    "gradient exchange: a rank without a micro-batch takes part, and a round of no weight costs nothing") {
+  const CountingAllocatorGuard counting;
+  Job job(2);
+  job.exchange.begin_round({{false, true}, /*is_last=*/false});
+  job.exchange.end_round();
+  CHECK(gradients() == kUnit + kLast / 2);
+  CHECK(job.sent.bytes["alltoall"] == 0);
+  job.exchange.begin_round({{false, false}, /*is_last=*/true});
+  job.exchange.end_round();
+  CHECK(gradients() == 2 * kUnit + kLast);
+  job.exchange.release();
+}
+
+TEST_CASE("gradient exchange: the first parameter that a pass does not reach is named") {
+  Job job(2);
+  job.exchange.begin_round({{true, true}, /*is_last=*/true});
+  torch::autograd::backward({job.all[3].second.sum()}, {});
+  CHECK_THROWS_WITH(
+      job.exchange.end_round(),
+      Equals("distributed: no gradient of a micro-batch reached first.weight and 1 more; where several "
+             "ranks train, each micro-batch's loss must depend on all that is trained; train it on one "
+             "rank"));
+  job.exchange.release();
+  job.run({true, true}, /*is_last=*/true);
+  CHECK(job.all[0].second.grad().defined());
+  job.exchange.release();
+}
+
+TEST_CASE("gradient exchange: parameters that do not lie in fp32 without gaps are refused") {
+  const at::Tensor turned = at::ones({4, 8}).t().requires_grad_();
+  const auto group = dtk::planner::planned_group(0, 2);
+  CHECK_THROWS_WITH(
+      GradientExchange(group, {{"turned", turned}}),
+      Equals("distributed: gradients of several ranks are added in fp32 as they lie, and turned is Float "
+             "with sizes [8, 4] and strides [1, 8]; train it on one rank"));
+  CHECK_THROWS_AS(GradientExchange(group, {{"frozen", at::ones({2})}}), std::invalid_argument);
+}
+
+TEST_CASE(
+    "gradient exchange: a backward pass outside of a round is an error, and none once the exchange is gone") {
+  NamedTensors all;
+  {
+    Job job(2);
+    all = job.all;
+    CHECK_THROWS_AS(torch::autograd::backward({loss_of(all)}, {}), std::logic_error);
+    job.exchange.release();
+  }
+  torch::autograd::backward({loss_of(all)}, {});
+  CHECK(all[0].second.grad().defined());
+}

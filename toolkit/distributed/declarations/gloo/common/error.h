@@ -1,0 +1,2 @@
+// Nothing of it is named by LibTorch's ProcessGroupGloo.hpp.
+#pragma once

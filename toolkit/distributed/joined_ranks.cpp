@@ -1,0 +1,254 @@
+#include "toolkit/distributed/joined_ranks.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Logging.h>
+#include <dtk/policies/gradient_exchange.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
+
+namespace dtk {
+namespace {
+
+using std::chrono::milliseconds;
+using Bytes = std::vector<uint8_t>;
+
+constexpr milliseconds kBetweenLooks{20};
+constexpr milliseconds kForLastWords{1000};
+// Keys of the store.
+constexpr char kLastWord[] = "last word", kHeard[] = "heard", kEnded[] = "dit-train/ended";
+
+Bytes bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_of(const Bytes& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "a host without a name";
+}
+
+// "3\nrank 1 on node07: ..."
+std::string word_text(const LastWord& word) {
+  return fmt::format("{}\n{}", static_cast<int>(word.code), word.text);
+}
+
+LastWord word_of(const std::string& text) {
+  const size_t line = text.find('\n');
+  return {static_cast<ExitCode>(std::stoi(text.substr(0, line))),
+          line == text.npos ? "" : text.substr(line + 1)};
+}
+
+Error not_answering(const std::string& who, const std::string& what, const std::exception& error) {
+  return Error(ExitCode::ranks, fmt::format("{}: {}: {}", who, what, policies::collective_cause(error)));
+}
+
+// Whether a second start of the same ranks would end as the first did.
+bool is_final(ExitCode code) {
+  return code == ExitCode::configuration || code == ExitCode::memory || code == ExitCode::data;
+}
+
+class GlooRanks final : public JoinedRanks {
+ public:
+  GlooRanks(const Launch& launch, const DistributedOptions& options)
+      : launch_(launch),
+        timeout_(static_cast<int64_t>(options.timeout * 1000)),
+        name_(fmt::format("rank {} on {}", launch.rank, host_name())) {
+    open_store();
+    come();
+    open_group(options.interface);
+  }
+
+  int64_t rank() const override { return launch_.rank; }
+  int64_t size() const override { return launch_.ranks; }
+  std::string name() const override { return name_; }
+  c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
+
+  std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
+    const auto count = own.size(), ranks = static_cast<size_t>(launch_.ranks);
+    std::vector<double> all(ranks * count + 1, 0.0);  // one more: nothing said is a word too
+    std::copy(own.begin(), own.end(), all.begin() + launch_.rank * static_cast<std::ptrdiff_t>(count));
+    try {
+      std::vector<at::Tensor> view{
+          at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::kDouble)};
+      group_->allreduce(view)->wait();
+    } catch (const std::exception& error) {
+      throw policies::CollectiveError("what all ranks say: " + policies::collective_cause(error));
+    }
+    std::vector<std::vector<double>> said;
+    for (auto first = all.begin(); said.size() < ranks; first += static_cast<std::ptrdiff_t>(count))
+      said.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+    return said;
+  }
+
+  std::string leader_says(const std::string& name, const std::string& text) override try {
+    const std::string key = "leader/" + name;
+    if (leads()) {
+      store_->set(key, bytes_of(text));
+      return text;
+    }
+    // Planning and measuring take the leader as long as they take.
+    wait_until([&] { return store_->check({key}); });
+    return text_of(store_->get(key));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw policies::CollectiveError("what rank 0 says: " + policies::collective_cause(error));
+  }
+
+  bool leave_word(const LastWord& word) override {
+    bool is_first = true;
+    try {
+      const Bytes own = bytes_of(word_text(word));
+      is_first = store_->compareSet(kLastWord, {}, own) == own;
+      if (launch_.launcher_serves && is_final(word.code)) base_->set(kEnded, bytes_of(word_text(word)));
+    } catch (const std::exception&) {  // whoever serves the store is gone
+    }
+    let_go();
+    return is_first;
+  }
+
+  std::optional<LastWord> last_word() override {
+    std::optional<LastWord> word;
+    try {
+      for (milliseconds waited{0}; waited < kForLastWords && !word; waited += kBetweenLooks) {
+        if (store_->check({kLastWord})) {
+          word = word_of(text_of(store_->get(kLastWord)));
+        } else {
+          std::this_thread::sleep_for(kBetweenLooks);
+        }
+      }
+    } catch (const std::exception&) {
+    }
+    let_go();
+    return word;
+  }
+
+ private:
+  bool serves() const { return leads() && !launch_.launcher_serves; }
+  std::string place() const { return fmt::format("{}:{}", launch_.address, launch_.port); }
+
+  void open_store() {
+    c10d::TCPStoreOptions options;
+    options.isServer = serves();
+    options.port = static_cast<uint16_t>(launch_.port);
+    options.waitWorkers = false;
+    options.timeout = timeout_;
+    try {
+      base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
+    } catch (const std::exception& error) {
+      if (serves()) {
+        throw ConfigError(
+            fmt::format("{}: cannot listen at MASTER_PORT = {}: {}; another job may do so: set another "
+                        "port at all ranks",
+                        name_, launch_.port, first_line(error.what())));
+      }
+      throw not_answering(name_,
+                          fmt::format("nobody answers at {} within {} s, where rank 0 should be", place(),
+                                      static_cast<double>(timeout_.count()) / 1000),
+                          error);
+    }
+    if (launch_.launcher_serves && launch_.attempt != "0" && base_->check({kEnded})) {
+      const LastWord word = word_of(text_of(base_->get(kEnded)));
+      throw Error(word.code, "another start would end as the one before: " + word.text);
+    }
+    store_ = c10::make_intrusive<c10d::PrefixStore>("dit-train/" + launch_.attempt, base_);
+  }
+
+  // Until `is_true`; throws where a rank has failed, or after the timeout if `limited`.
+  template <class Condition>
+  bool wait_until(const Condition& is_true, bool limited = false) {
+    for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
+      if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
+      if (limited && waited >= timeout_) return false;
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    return true;
+  }
+
+  void come() try {
+    const auto key = [](int64_t rank) { return fmt::format("came/{}", rank); };
+    if (store_->add(key(launch_.rank), 1) > 1) {
+      throw ConfigError(
+          fmt::format("{}: another process says that it is rank {}, too; each has a rank of its own, from "
+                      "0 to {}, and each job a port of its own",
+                      name_, launch_.rank, launch_.ranks - 1));
+    }
+    std::vector<std::string> keys;
+    for (int64_t rank = 0; rank < launch_.ranks; ++rank) keys.push_back(key(rank));
+    if (wait_until([&] { return store_->check(keys); }, /*limited=*/true)) return;
+    std::vector<std::string> missing;
+    for (int64_t rank = 0; rank < launch_.ranks; ++rank)
+      if (!store_->check({key(rank)})) missing.push_back(std::to_string(rank));
+    throw Error(ExitCode::ranks,
+                fmt::format("{}: of {} ranks {} did not come to {} within {} s", name_, launch_.ranks,
+                            first_few(missing, 5), place(), static_cast<double>(timeout_.count()) / 1000));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw not_answering(name_, "rank 0 does not answer", error);
+  }
+
+  void open_group(const std::string& interface) {
+    auto options = c10d::ProcessGroupGloo::Options::create_default(timeout_);
+    try {
+      options->devices = {interface.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                            : c10d::ProcessGroupGloo::createDeviceForInterface(interface)};
+    } catch (const std::exception& error) {
+      throw ConfigError(
+          fmt::format("distributed.interface = {}: {} has no such network interface with an address: {}",
+                      toml_text(interface), name_, first_line(error.what())));
+    }
+    try {
+      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(launch_.rank),
+                                                           static_cast<int>(launch_.ranks), options);
+    } catch (const std::exception& error) {
+      throw not_answering(name_, "no connection to another rank", error);
+    }
+  }
+
+  // The others notice; whoever serves the store waits until they have read what it holds.
+  void let_go() {
+    group_.reset();
+    try {
+      const int64_t heard = store_->add(kHeard, 1);
+      if (!serves()) return;
+      for (milliseconds waited{0}; waited < kForLastWords; waited += kBetweenLooks) {
+        if (heard >= launch_.ranks || store_->add(kHeard, 0) >= launch_.ranks) return;
+        std::this_thread::sleep_for(kBetweenLooks);
+      }
+    } catch (const std::exception&) {
+    }
+  }
+
+  const Launch launch_;
+  const milliseconds timeout_;
+  const std::string name_;
+  c10::intrusive_ptr<c10d::Store> base_, store_;  // of all starts; of this one
+  c10::intrusive_ptr<c10d::Backend> group_;
+};
+
+}  // namespace
+
+JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options) {
+  // c10d prints what it also throws, with the frames of its stack.
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
+  c10::initLogging();
+  return new GlooRanks(launch, options);
+}
+
+}  // namespace dtk

@@ -1,0 +1,35 @@
+// Ranks that are processes: LibTorch's store, by which they find each other, and its group on the CPU, Gloo.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "toolkit/config/config.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/distributed/launch.h"
+#include "toolkit/distributed/ranks.h"
+
+namespace dtk {
+
+/// Why a job ended, as the rank says that ended first.
+struct LastWord {
+  ExitCode code = ExitCode::failure;
+  std::string text;  // "rank 1 on node07: the data ..."
+};
+
+class JoinedRanks : public Ranks {
+ public:
+  /// Leaves the reason for the others, if none has left one before, and lets the connections go, by which
+  /// they notice; whoever serves the store waits until they have read it, a second at most. True if it is the
+  /// first. Nothing else may be called after it.
+  virtual bool leave_word(const LastWord& word) = 0;
+  /// The reason that a rank left, within the second after its connections broke; nothing if it left none.
+  /// Likewise the last call.
+  virtual std::optional<LastWord> last_word() = 0;
+};
+
+/// Waits until all ranks have come. Throws ConfigError for two processes that say they are one rank and for a
+/// network interface that there is not; Error, exit code 6, where rank 0 or another has not come after
+/// options.timeout. Never destroyed: where a rank has failed, LibTorch's destructors would wait for it.
+JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options);
+
+}  // namespace dtk

@@ -1,0 +1,34 @@
+// The ranks of a job, as one of them sees the others.
+#pragma once
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace c10d {
+class Backend;
+}
+
+namespace dtk {
+
+/// For one thread. Whatever waits for others throws Error, exit code 6, where one of them has failed or does
+/// not answer; all ranks call the same in the same order.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  /// Rank 0, which speaks for all and writes the run's folder.
+  bool leads() const { return rank() == 0; }
+  /// "rank 1 on node07"
+  virtual std::string name() const = 0;
+  /// For tensors on the device that is trained on.
+  virtual c10::intrusive_ptr<c10d::Backend> group() const = 0;
+  /// What each says, in their order; all say as many numbers. Takes no tensor's memory.
+  virtual std::vector<std::vector<double>> all_say(const std::vector<double>& own) = 0;
+  /// The leader's `text` of this name, which the others wait for. One name has one text.
+  virtual std::string leader_says(const std::string& name, const std::string& text) = 0;
+};
+
+}  // namespace dtk

@@ -7,6 +7,7 @@
 #include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -15,11 +16,15 @@ namespace dtk::policies {
 namespace {
 
 // Elements. AdamW's kernel rounds the elements of a vector otherwise than those behind the last whole one, so
-// that no parameter and no part of one ends within a vector of a unit.
+// that no parameter and no part of one may end within a vector of a unit.
 constexpr int64_t kCell = 64;
 
 int64_t whole_cells(int64_t elements) {
   return (elements + kCell - 1) / kCell;
+}
+
+int64_t bytes_of(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(float));
 }
 
 // A Work that was waited for may be held by its group's thread for a moment, and its tensors with it: what
@@ -32,18 +37,6 @@ void free_now(at::Tensor& tensor) {
 }
 
 using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-
-// Begins collectives and waits for them.
-template <class Begin>
-void finish(const char* what, const Begin& begin) {
-  try {
-    Works works;
-    begin(works);
-    for (const auto& work : works) work->wait();
-  } catch (const std::exception& error) {
-    throw CollectiveError(c10::str(what, ": ", collective_cause(error)));
-  }
-}
 
 }  // namespace
 
@@ -63,7 +56,8 @@ struct GradientExchange::Unit {
     bool reached = false;  // by the running backward pass
   };
   std::vector<Member> members;
-  std::vector<int64_t> ends = {};  // elements, by rank, of what it adds up; begins where the one before ends
+  // Elements, by rank, of what it adds up; begins where the one before ends.
+  std::vector<int64_t> ends = {};
   // In a round: the own gradients, until they are sent.
   at::Tensor bucket = {};
   size_t ready = 0;  // members
@@ -73,8 +67,13 @@ struct GradientExchange::Unit {
   int64_t elements() const { return ends.back(); }
   int64_t begin(int64_t rank) const { return rank == 0 ? 0 : ends[static_cast<size_t>(rank) - 1]; }
   int64_t part(int64_t rank) const { return ends[static_cast<size_t>(rank)] - begin(rank); }
-  void let_bucket_go() {
-    free_now(bucket);
+  // Of ranks that add something up: all but the last ones of a small unit.
+  int64_t parts() const {
+    return std::count_if(ends.begin(), ends.end(), [before = int64_t{0}](int64_t end) mutable {
+      return end > std::exchange(before, end);
+    });
+  }
+  void forget_pass() {
     ready = 0;
     for (Member& member : members) member.reached = false;
   }
@@ -89,6 +88,7 @@ GradientExchange::GradientExchange(c10::intrusive_ptr<c10d::Backend> group, cons
     : group_(std::move(group)),
       rank_(group_->getRank()),
       ranks_(group_->getSize()),
+      sums_(options.sums),
       alive_(std::make_shared<char>()) {
   int64_t elements = 0;  // of the last unit
   for (const auto& [name, parameter] : parameters) {
@@ -99,7 +99,7 @@ GradientExchange::GradientExchange(c10::intrusive_ptr<c10d::Backend> group, cons
                                  " is ", parameter.scalar_type(), " with sizes ", parameter.sizes(),
                                  " and strides ", parameter.strides(), "; train it on one rank"));
     }
-    if (units_.empty() || elements * static_cast<int64_t>(sizeof(float)) >= options.min_unit) {
+    if (units_.empty() || bytes_of(elements) >= options.min_unit) {
       units_.push_back(std::make_unique<Unit>());
       elements = 0;
     }
@@ -125,6 +125,32 @@ GradientExchange::GradientExchange(c10::intrusive_ptr<c10d::Backend> group, cons
 
 GradientExchange::~GradientExchange() = default;
 
+// Begins collectives and waits for them.
+template <class Begin>
+void GradientExchange::finish(const char* what, const Begin& begin) {
+  const auto begun = std::chrono::steady_clock::now();
+  try {
+    Works works;
+    begin(works);
+    for (const auto& work : works) work->wait();
+  } catch (const std::exception& error) {
+    has_failed_ = true;
+    throw CollectiveError(c10::str(what, ": ", collective_cause(error)));
+  }
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+void GradientExchange::count(const char* collective, int64_t bytes, int64_t messages) {
+  sent_[collective] += {bytes, messages};
+}
+
+void GradientExchange::count_again(int64_t rounds) {
+  for (auto& [collective, all] : sent_) {
+    const Traffic before = sent_before_round_[collective];
+    all += {rounds * (all.bytes - before.bytes), rounds * (all.messages - before.messages)};
+  }
+}
+
 int64_t GradientExchange::contributors() const {
   return std::count(round_.contributes.begin(), round_.contributes.end(), true);
 }
@@ -134,7 +160,9 @@ void GradientExchange::begin_round(MicroBatchRound round) {
     throw std::invalid_argument("GradientExchange: a round names each rank");
   round_ = std::move(round);
   in_round_ = true;
+  had_gradients_ = had_gradients_ || contributors() > 0;
   unsent_ = units_.size();
+  sent_before_round_ = sent_;
   const at::NoGradGuard no_grad;
   values_.zero_();
 }
@@ -146,17 +174,24 @@ void GradientExchange::set_value(const at::Tensor& own) {
 
 void GradientExchange::accumulated(Unit& unit, size_t member) {
   if (!in_round_) throw std::logic_error("GradientExchange: a backward pass outside of a round");
+  if (std::exchange(unit.members[member].reached, true))
+    throw std::logic_error("GradientExchange: a second backward pass in a round");
+  ++unit.ready;
   const at::NoGradGuard no_grad;
+  if (sums_ == GradientSums::ordered || round_.is_last) take(unit, member);
+  send_ready();
+}
+
+// The gradient of one parameter into the unit's bucket.
+void GradientExchange::take(Unit& unit, size_t member) {
   if (!unit.bucket.defined()) {
     const OwnerScope owner(Category::gradients, "buckets");
     unit.bucket = at::zeros({unit.elements()}, values_.options());  // also what lies between parameters
   }
-  Unit::Member& of = unit.members[member];
-  unit.of(of, unit.bucket).copy_(of.parameter.grad());
-  of.parameter.mutable_grad().reset();
-  of.reached = true;
-  ++unit.ready;
-  send_ready();
+  at::Tensor& gradient = unit.members[member].parameter.mutable_grad();
+  if (!gradient.defined()) return;
+  unit.of(unit.members[member], unit.bucket).copy_(gradient);
+  gradient.reset();
 }
 
 void GradientExchange::send_ready() {
@@ -165,6 +200,11 @@ void GradientExchange::send_ready() {
 }
 
 void GradientExchange::send(Unit& unit) {
+  unit.forget_pass();
+  if (sums_ == GradientSums::native) {
+    if (round_.is_last && had_gradients_) reduce(unit);
+    return;
+  }
   add_up(unit);
   if (round_.is_last) gather(unit);
 }
@@ -188,7 +228,9 @@ void GradientExchange::add_up(Unit& unit) {
   }
   finish("gradients on their way to the rank that adds them",
          [&](Works& works) { works.push_back(group_->alltoall_base(received, unit.bucket, taken, sent)); });
-  unit.let_bucket_go();
+  if (round_.contributes[rank])
+    count("alltoall", bytes_of(unit.elements() - part), unit.parts() - (part > 0 ? 1 : 0));
+  free_now(unit.bucket);
   int64_t next = 0;
   if (!unit.sum.defined()) {
     const OwnerScope owner(Category::gradients, unit.label());
@@ -217,6 +259,23 @@ void GradientExchange::gather(Unit& unit) {
       works.push_back(group_->broadcast(part, options));
     }
   });
+  if (unit.part(rank_) > 0) count("broadcast", bytes_of(unit.part(rank_)) * (ranks_ - 1), ranks_ - 1);
+  hand_out(unit);
+}
+
+void GradientExchange::reduce(Unit& unit) {
+  for (size_t i = 0; i < unit.members.size(); ++i) take(unit, i);  // of passes before, where this had none
+  unit.whole = std::exchange(unit.bucket, at::Tensor());
+  claim(unit.whole, Category::gradients, unit.label());
+  finish("gradients on their way to all ranks", [&](Works& works) {
+    std::vector<at::Tensor> all{unit.whole};
+    works.push_back(group_->allreduce(all));
+  });
+  count("allreduce", 2 * bytes_of(unit.elements()) * (ranks_ - 1) / ranks_, 2 * (ranks_ - 1));
+  hand_out(unit);
+}
+
+void GradientExchange::hand_out(Unit& unit) {
   for (const Unit::Member& member : unit.members)
     member.parameter.mutable_grad() = unit.of(member, unit.whole);
 }
@@ -227,12 +286,11 @@ void GradientExchange::refuse_missed() const {
     for (const Unit::Member& member : units_[i]->members)
       if (!member.reached) missed.push_back(member.name);
   }
-  throw PolicyError(
-      "distributed",
-      c10::str(": no gradient of a micro-batch reached ", missed.front(), missed.size() > 1 ? " and " : "",
-               missed.size() > 1 ? std::to_string(missed.size() - 1) + " more" : "",
-               "; where several ranks train, each micro-batch's loss must depend on all that is trained; "
-               "train it on one rank"));
+  const std::string more =
+      missed.size() > 1 ? " and " + std::to_string(missed.size() - 1) + " more" : std::string();
+  throw PolicyError("distributed", ": no gradient of a micro-batch reached " + missed.front() + more +
+                                       "; where several ranks train, each micro-batch's loss must depend on "
+                                       "all that is trained; train it on one rank");
 }
 
 void GradientExchange::end_round() {
@@ -243,16 +301,22 @@ void GradientExchange::end_round() {
     std::vector<at::Tensor> all{values_};
     works.push_back(group_->allreduce(all));
   });
+  count("allreduce", 2 * bytes_of(ranks_) * (ranks_ - 1) / ranks_, 2 * (ranks_ - 1));
   in_round_ = false;
 }
 
 void GradientExchange::release() {
-  in_round_ = false;
+  in_round_ = had_gradients_ = false;
   for (const auto& unit : units_) {
-    unit->let_bucket_go();
+    unit->forget_pass();
     for (const Unit::Member& member : unit->members) member.parameter.mutable_grad().reset();
-    free_now(unit->sum);
-    free_now(unit->whole);
+    for (at::Tensor* const one : {&unit->bucket, &unit->sum, &unit->whole}) {
+      if (has_failed_) {
+        one->reset();  // what still runs of a collective that failed may write into it
+      } else {
+        free_now(*one);
+      }
+    }
   }
 }
 

@@ -104,7 +104,7 @@ LARGEST = 25  # modules
 HEADERS = {
     "policies": {
         "report": "seam", "advice": "seam", "enabled": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
-        "checkpoint_options": "activations", "policy_options": "set", "own_options": "set",
+        "checkpoint_options": "activations", "policy_options": "set", "gradient_sums": "shard", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},
     "models": {"counted_forward": "seam"},

@@ -199,7 +199,7 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "toolkit/distributed/agreement.cpp": [
         ("data.batch", "tests/integration/ranks_test.py", r"3 ranks do not divide it; set data\.batch = 9"),
-        ("train.accumulate", "tests/integration/ranks_test.py", r"1, 2, 4 ranks, or set train\.accumulate = 6"),
+        ("train.accumulate", "tests/integration/ranks_test.py", r"1, 2 or 4 ranks, or set train\.accumulate = 6"),
         ("memory.split", "tests/integration/ranks_test.py", r"set memory\.split = 1 and raise train\.accumulate"),
         ("memory.on_out_of_memory", "tests/integration/ranks_test.py", r'not be the others\'; set memory\.on_out_of_memory = "stop"'),
     ],

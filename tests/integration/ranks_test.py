@@ -1,89 +1,21 @@
-"""Several ranks that train together: bits, one voice, launchers, refusals, ranks that fail."""
+"""Several ranks that train together: bits, keys, what they must have alike, plans."""
 
 import hashlib
 import json
 import os
 import shutil
-import signal
-import socket
+import struct
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
 import programs
 from png import write_png
-from programs import ProgramTest, TENSOR_FILES, end, settings
+from programs import settings
+from ranks import JOB, LAST, RanksTest, free_port
 
 PLAN = Path("dit-plan")
-TORCHRUN = Path("torchrun")
-# 200 images: an epoch is eight steps of 24 and one of 8, whose micro-batches are four of twelve.
-JOB = {
-    "data__batch": 24,
-    "data__drop_last": "false",
-    "train__accumulate": 12,
-    "train__steps": 20,
-    "train__log_every": 1,
-    "train__checkpoint_every": 7,
-    "train__keep_checkpoints": 9,
-    "model__class_dropout": 0.3,
-    "optimizer__clip": 0.5,
-}
-LAST = "checkpoints/step-00000020"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class RanksTest(ProgramTest):
-    def environment(self, rank: int, ranks: int, port: int) -> dict[str, str]:
-        own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
-
-    def start_ranks(self, ranks: int, *arguments: str, config: str = "tiny.toml", **values) -> list[subprocess.Popen]:
-        port = free_port()
-        command = [str(programs.TRAIN), "--config", config, "--device", "cpu", *settings(values), *arguments]
-        started = []
-        for rank in range(ranks):
-            started.append(
-                subprocess.Popen(
-                    command,
-                    cwd=self.folder,
-                    env=self.environment(rank, ranks, port),
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            self.addCleanup(end, started[-1])
-        return started
-
-    def finish(self, started: list[subprocess.Popen], timeout: float = 100) -> list[tuple[int, str, str]]:
-        """Exit code, output and errors of each."""
-        results = []
-        for process in started:
-            output, errors = process.communicate(timeout=timeout)
-            results.append((process.returncode, output, errors))
-        return results
-
-    def run_ranks(self, ranks: int, *arguments: str, **values) -> str:
-        """What the leader says of a run that comes to its end, and nobody else does."""
-        results = self.finish(self.start_ranks(ranks, *arguments, **values))
-        self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * ranks)
-        self.assertEqual([output for _, output, _ in results[1:]], [""] * (ranks - 1))
-        return results[0][1]
-
-    def hashes(self, run: str, checkpoint: str = LAST) -> dict[str, str]:
-        """SHA-256 of each file of tensors."""
-        files = {name: self.folder / run / checkpoint / name for name in TENSOR_FILES}
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-
-    def losses(self, run: str) -> list[tuple[int, float, float]]:
-        return [(one["step"], one["loss"], one["gradient_norm"]) for one in self.log(run) if one["event"] == "step"]
 
 
 class Bits(RanksTest):
@@ -109,6 +41,17 @@ class Bits(RanksTest):
 
     def test_are_those_of_one_rank_where_steps_may_be_skipped(self):
         self.assert_same_at_any_number([2], train__on_not_finite='"skip"')
+
+    def test_are_those_of_one_rank_with_validation_samples_flips_and_v_prediction(self):
+        self.assert_same_at_any_number(
+            [3],
+            data__validation=8,
+            data__flip="true",
+            train__validate_every=5,
+            train__sample_every=5,
+            diffusion__objective='"v"',
+            policies__ema__every=3,
+        )
 
     def test_go_on_with_another_number_of_ranks(self):
         constant = JOB | {"schedule__kind": '"constant"'}
@@ -141,13 +84,110 @@ class Bits(RanksTest):
         self.assertEqual(states[2], states[0])
 
 
+LLAVA = """\
+[train]
+model = "llava"
+steps = 6
+threads = 1
+accumulate = 6
+log_every = 1
+[llava]
+base = "fp32"
+[llava.vision]
+hidden = 16
+mlp = 32
+depth = 2
+heads = 2
+image = 14
+patch = 7
+[llava.text]
+hidden = 32
+mlp = 48
+depth = 2
+heads = 2
+vocabulary = 320
+[llava.data]
+conversations = "list.json"
+tokenizer = "tokenizer.model"
+max_length = 64
+[data]
+batch = 12
+[policies.precision]
+enabled = false
+"""
+
+
+class Dialogues(RanksTest):
+    """Micro-batches weigh as many labels as they have, and some have no picture."""
+
+    def test_bits_are_those_of_one_rank(self):
+        shutil.copy(Path(__file__).parent.parent / "fixtures/tokenizer.model", self.folder)
+        write_png(self.folder / "0.png", 16, 16, bytes(range(256)))
+        dialogues = []
+        for number in range(40):
+            answer = " ".join(["a bag", "two shoes", "no", "it is a dress of wool"][number * 7 % 4 :])
+            picture = {"image": "0.png"} if number % 3 else {}
+            question = "<image>\nwhat is it?" if picture else "is it there?"
+            turns = [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
+            dialogues.append({"id": str(number), "conversations": turns} | picture)
+        (self.folder / "list.json").write_text(json.dumps(dialogues))
+        (self.folder / "llava.toml").write_text(LLAVA)
+        alone = programs.execute(
+            programs.TRAIN, self.folder, "--config", "llava.toml", "--device", "cpu", "--out", "alone"
+        )
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""))
+        losses = self.losses("alone")
+        self.assertEqual(len(losses), 6)
+        for ranks in (2, 3):
+            run = f"ranks{ranks}"
+            results = self.finish(self.start_ranks(ranks, "--out", run, config="llava.toml"))
+            self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * ranks)
+            self.assertEqual(self.losses(run), losses)
+            folders = [self.folder / one / "checkpoints/step-00000006" for one in ("alone", run)]
+            names = [sorted(path.name for path in folder.glob("*.safetensors")) for folder in folders]
+            self.assertEqual(*names)
+            for name in names[0]:
+                one, other = (hashlib.sha256((folder / name).read_bytes()).hexdigest() for folder in folders)
+                self.assertEqual(one, other, name)
+
+
+class Native(RanksTest):
+    def tensors(self, run: str) -> dict[str, list[float]]:
+        stored = programs.read_safetensors(self.folder / run / LAST / "model.safetensors")
+        return {name: list(struct.unpack(f"<{len(data) // 4}f", data)) for name, (_, data) in stored.items()}
+
+    def test_the_bits_are_those_of_as_many_ranks_and_near_one_ranks(self):
+        job = JOB | {"distributed__reduce": '"native"'}
+        self.assert_done(self.train(train__out="alone", **job))
+        for run in ("first", "second"):
+            self.run_ranks(2, train__out=run, **job)
+        self.assertEqual(self.hashes("second"), self.hashes("first"))
+        self.assertNotEqual(self.hashes("first"), self.hashes("alone"))  # else it were ordered
+        alone, two = self.tensors("alone"), self.tensors("first")
+        for name, values in alone.items():
+            largest = max(map(abs, values))
+            for one, other in zip(values, two[name], strict=True):
+                self.assertLess(abs(one - other), 1e-5 * max(1, largest), name)
+
+
 class Keys(RanksTest):
     def test_a_micro_batch_a_rank_is_the_default_and_is_saved(self):
         self.run_ranks(2, train__steps=2)
         saved = (self.folder / "run/config.toml").read_text()
         self.assertIn("accumulate = 2  # default: one micro-batch a rank\n", saved)
-        again = self.train("--resume", "run", "--set", "train.steps=4", train__accumulate=2)
-        self.assert_done(again)
+        # What it was begun with counts, whatever the number of ranks.
+        self.run_ranks(1, "--resume", "auto", train__steps=4)
+        self.assertIn("accumulate = 2  # the checkpoint's\n", (self.folder / "run/config.toml").read_text())
+        results = self.finish(self.start_ranks(3, "--resume", "auto", train__steps=6))
+        self.assertEqual([code for code, _, _ in results], [2, 2, 2], results)
+        (said,) = [errors for _, _, errors in results if errors]
+        self.assertIn("train.accumulate = 2: 3 ranks do not divide the micro-batches of a step; start 1 or 2 ranks", said)
+
+    def test_the_leaders_clock_ends_all_after_the_same_step(self):
+        self.run_ranks(2, train__steps=1000000, train__seconds=2, train__log_every=1)
+        self.assertEqual(len(self.checkpoints()), 1)
+        (end_of_run,) = [one for one in self.log() if one["event"] == "end"]
+        self.assertEqual(self.checkpoints(), [f"step-{end_of_run['step']:08}"])
 
     def assert_refused(self, ranks: int, message: str, **values) -> None:
         """By one of them, at all; nothing is touched."""
@@ -158,11 +198,31 @@ class Keys(RanksTest):
         self.assertRegex(said[0], rf"^dit-train: rank \d on \S+: {message}\n$")
         self.assertFalse((self.folder / "run").exists())
 
+    def test_another_thread_count_may_be_accepted_on_resume(self):
+        self.run_ranks(2, train__steps=2)
+        job = {"train__steps": 4, "train__threads": 2}
+        results = self.finish(self.start_ranks(2, "--resume", "auto", **job))
+        self.assertEqual([code for code, _, _ in results], [2, 2], results)
+        self.run_ranks(2, "--resume", "auto", **job, train__allow_thread_change="true")
+
+    def test_a_run_without_a_checkpoint_gives_way_to_an_automatic_one(self):
+        job = {"train__steps": 100000000, "schedule__kind": '"constant"', "train__log_every": 1, "train__sample_every": 1}
+        process = self.start_rank(0, 1, 0, *settings(job))
+        self.wait_for(process, "run/log.jsonl", '"event":"sample"')
+        process.kill()
+        process.communicate()
+        self.assertTrue(list((self.folder / "run/samples").iterdir()))
+        refused = self.train(train__steps=2)
+        self.assertEqual(refused.returncode, 2)
+        said = self.run_ranks(2, "--resume", "auto", train__steps=2)
+        self.assertIn("run holds an earlier start that came to no checkpoint; this run takes its place\n", said)
+        self.assertEqual([one["step"] for one in self.log() if one["event"] == "step"], [1, 2])
+
     def test_ranks_that_do_not_divide_accumulate(self):
         self.assert_refused(
             3,
             r"--set train\.accumulate=4: train\.accumulate = 4: 3 ranks do not divide the micro-batches of a step; start "
-            r"1, 2, 4 ranks, or set train\.accumulate = 6",
+            r"1, 2 or 4 ranks, or set train\.accumulate = 6 with data\.batch = 12",
             train__accumulate=4,
         )
 
@@ -187,25 +247,12 @@ class Keys(RanksTest):
 
 
 class Disagreement(RanksTest):
-    def start_two(self, second_config: str | None = None, second_folder: Path | None = None) -> list[subprocess.Popen]:
+    def start_two(self, second_config: str = "tiny.toml", second_folder: Path | None = None) -> list[subprocess.Popen]:
         port = free_port()
-        started = []
-        for rank in range(2):
-            config = second_config if rank == 1 and second_config else "tiny.toml"
-            folder = second_folder if rank == 1 and second_folder else self.folder
-            command = [str(programs.TRAIN), "--config", config, "--device", "cpu"]
-            started.append(
-                subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=self.environment(rank, 2, port),
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            self.addCleanup(end, started[-1])
-        return started
+        return [
+            self.start_rank(0, 2, port),
+            self.start_rank(1, 2, port, config=second_config, folder=second_folder),
+        ]
 
     def test_about_a_key_is_named_with_both_values(self):
         text = (self.folder / "tiny.toml").read_text()
@@ -284,149 +331,11 @@ class Variables(RanksTest):
 
     def test_of_two_processes_of_one_rank(self):
         port = free_port()
-        started = []
-        for rank in (0, 1, 1):
-            started.append(
-                subprocess.Popen(
-                    [str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu", "--set", "distributed.timeout=3"],
-                    cwd=self.folder,
-                    env=self.environment(rank, 3, port),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            self.addCleanup(end, started[-1])
-        said = "".join(process.communicate(timeout=60)[1] for process in started)
-        self.assertRegex(said, r"another process says that it is rank 1, too")
-        self.assertNotIn(0, [process.returncode for process in started])
-
-
-class Failures(RanksTest):
-    ENDLESS = {"train__steps": 100000000, "schedule__kind": '"constant"', "train__log_every": 1}
-
-    def start_endless(self, ranks: int, **values) -> list[subprocess.Popen]:
-        started = self.start_ranks(ranks, train__accumulate=ranks, data__batch=4 * ranks, **(self.ENDLESS | values))
-        self.wait_for_step(started[0])
-        return started
-
-    def test_a_killed_rank_ends_all_others(self):
-        for killed in range(3):
-            with self.subTest(killed=killed):
-                shutil.rmtree(self.folder / "run", ignore_errors=True)
-                started = self.start_endless(3)
-                started[killed].kill()
-                begun = time.monotonic()
-                results = self.finish(started, timeout=20)
-                self.assertLess(time.monotonic() - begun, 4)
-                for rank, (code, _, errors) in enumerate(results):
-                    if rank == killed:
-                        continue
-                    self.assertEqual(code, 6, errors)
-                    self.assertRegex(errors, rf"^dit-train: rank {rank} on \S+: another rank does not answer: ")
-
-    def test_a_rank_that_stands_still_ends_the_others(self):
-        started = self.start_endless(2, distributed__timeout=2)
-        os.kill(started[1].pid, signal.SIGSTOP)
-        begun = time.monotonic()
-        (code, _, errors) = self.finish(started[:1], timeout=20)[0]
-        self.assertLess(time.monotonic() - begun, 2 + 5)
-        self.assertEqual(code, 6, errors)
-
-    def test_a_stop_signal_to_any_rank_ends_all_with_a_checkpoint(self):
-        for told in (0, 1):
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            started = self.start_endless(2)
-            started[told].send_signal(signal.SIGTERM)
-            results = self.finish(started, timeout=30)
-            self.assertEqual([(code, errors) for code, _, errors in results], [(5, ""), (5, "")])
-            self.assertEqual(len(self.checkpoints()), 1)
-
-    def test_the_rank_that_fails_says_why_and_all_end_with_its_code(self):
-        started = self.start_endless(2)
-        (self.folder / "run/checkpoints").chmod(0o755)
-        shutil.rmtree(self.folder / "run/checkpoints")
-        (self.folder / "run/checkpoints").write_text("a file in the folder's place")
-        started[1].send_signal(signal.SIGTERM)
-        results = self.finish(started, timeout=30)
-        self.assertEqual(results[0][0], 1, results)
-        self.assertRegex(results[0][2], r"^dit-train: rank 0 on \S+: .*run/checkpoints")
-
-    def test_a_sample_that_one_rank_cannot_read_ends_all_with_its_text(self):
-        whole, broken = self.folder / "whole", self.folder / "broken"
-        for folder in (whole, broken):
-            for label in range(4):
-                (folder / f"set/class{label}").mkdir(parents=True)
-                for number in range(8):
-                    write_png(folder / f"set/class{label}/{number}.png", 8, 8, bytes(range(64)))
-            shutil.copy(self.folder / "tiny.toml", folder)
-        last = broken / "set/class2/5.png"
-        last.write_bytes(last.read_bytes()[:30] + bytes(len(last.read_bytes()) - 30))
-        port = free_port()
-        started = []
-        for rank, folder in enumerate((whole, broken)):
-            command = [str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu"]
-            keys = {"data__kind": "images", "data__folder": "set", "data__images": "default", "data__labels": "default"}
-            command += settings(keys | {"train__accumulate": 2, "train__steps": 100})
-            started.append(
-                subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=self.environment(rank, 2, port),
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            self.addCleanup(end, started[-1])
+        started = [self.start_rank(rank, 3, port, *settings({"distributed__timeout": 3})) for rank in (0, 1, 1)]
         results = self.finish(started)
-        self.assertEqual([code for code, _, _ in results], [4, 4], results)
-        self.assertEqual(results[0][2], "")
-        self.assertRegex(results[1][2], r"^dit-train: rank 1 on \S+: .*set/class2/5\.png")
-
-    def test_no_number_ends_all_after_the_same_step(self):
-        started = self.start_ranks(2, train__accumulate=2, optimizer__lr=1e20, optimizer__clip=0, train__log_every=1)
-        results = self.finish(started)
-        self.assertEqual([code for code, _, _ in results], [1, 1], results)
-        self.assertEqual(len([errors for _, _, errors in results if errors]), 1)
-
-
-class Launchers(RanksTest):
-    def launch(self, *command: str, **variables) -> None:
-        self.train(train__out="alone", **(JOB | {"train__steps": 3}))
-        words = settings(JOB | {"train__steps": 3})
-        result = subprocess.run(
-            [*command, str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu", *words],
-            cwd=self.folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | {name: str(value) for name, value in variables.items()},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
-        last = "checkpoints/step-00000003"
-        self.assertEqual(self.hashes("run", last), self.hashes("alone", last))
-
-    def test_torchrun(self):
-        self.launch(str(TORCHRUN), "--no-python", "--nproc-per-node", "3", "--master-port", str(free_port()))
-
-    def test_torchrun_with_rendezvous(self):
-        """Its own store serves, of which every rank is a client."""
-        self.launch(
-            str(TORCHRUN),
-            *("--no-python", "--nnodes", "1", "--nproc-per-node", "2", "--rdzv-backend", "c10d"),
-            *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--max-restarts", "3"),
-        )
-
-    def test_mpirun(self):
-        if shutil.which("mpirun") is None:
-            print("SKIPPED: mpirun is not installed", flush=True)
-            self.skipTest("no mpirun")
-        port = free_port()
-        self.launch(
-            *("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"),
-            *("-x", "MASTER_ADDR=127.0.0.1", "-x", f"MASTER_PORT={port}"),
-        )
+        self.assertEqual(sorted(code for code, _, _ in results), [2, 6, 6], results)
+        (said,) = [errors for code, _, errors in results if code == 2]
+        self.assertRegex(said, r"^dit-train: rank 1 on \S+: another process says that it is rank 1, too; ")
 
 
 class Plans(RanksTest):
@@ -444,7 +353,8 @@ class Plans(RanksTest):
     def test_equal_the_leaders_run_to_the_byte(self):
         job = {"data__batch": 24, "train__accumulate": 12, "train__steps": 4, "train__threads": 1}
         peaks = {}
-        for ranks in (2, 3):
+        for ranks, reduce in ((2, "ordered"), (3, "ordered"), (2, "native")):
+            job["distributed__reduce"] = f'"{reduce}"'
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             self.run_ranks(ranks, **job)
             measured = json.loads((self.folder / "run/memory.json").read_text())
@@ -452,11 +362,45 @@ class Plans(RanksTest):
             for phase in measured["phases"]:
                 (of_plan,) = [one for one in planned["phases"] if one["name"] == phase["name"]]
                 self.assertEqual(of_plan["peak_bytes"], phase["peak_bytes"], (ranks, phase["name"]))
-            peaks[ranks] = {one["name"]: one["peak_bytes"] for one in measured["phases"]}
+            peaks[ranks, reduce] = {one["name"]: one["peak_bytes"] for one in measured["phases"]}
+            sent = measured["ranks"]["sent_in_step"]
+            self.assertEqual(planned["plan"]["sent_in_step"], sent)
+            self.assertEqual(set(sent), {"allreduce"} | ({"alltoall", "broadcast"} if reduce == "ordered" else set()))
+            said = measured["ranks"]["peak_bytes"]
+            self.assertEqual(said["most"], measured["peak"]["bytes"])  # the leader's, which has the largest part
+            self.assertEqual(said["rank"], 0)
+            self.assertEqual(measured["ranks"]["count"], ranks)
         alone = {one["name"]: one["peak_bytes"] for one in self.planned(1, **job)["phases"]}
-        self.assertNotEqual(peaks[2]["backward"], alone["backward"])  # else this shows nothing
+        # Else this shows nothing.
+        self.assertEqual(len({one["backward"] for one in (alone, *peaks.values())}), 4)
+
+    def test_of_several_worlds_keep_the_micro_batch(self):
+        result = subprocess.run(
+            [str(PLAN), "--config", "tiny.toml", "--device", "cpu", "--worlds", "1,3,8", "--json"]
+            + settings({"data__batch": 8, "train__accumulate": 4, "train__threads": 1}),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        plans = [one["plan"] for one in json.loads(result.stdout)]
+        self.assertEqual([(one["ranks"], one["batch"]) for one in plans], [(1, 8), (3, 12), (8, 16)])
+        self.assertEqual(plans[0]["sent_in_step"], {})
+        # Two micro-batches a rank, then one; the tiny model is one unit.
+        self.assertEqual(plans[1]["sent_in_step"]["alltoall"]["messages"], 2 * 2)
+        self.assertEqual(plans[2]["sent_in_step"]["alltoall"]["messages"], 7)
+
+    def test_refuse_what_is_no_number_of_ranks(self):
+        for arguments, message in (
+            (("--world", "0"), '--world 0: "0" is no number of ranks; allowed: [1, 1000000]'),
+            (("--worlds", "8,abc"), '--worlds 8,abc: "abc" is no number of ranks; allowed: [1, 1000000]'),
+            (("--world", "2", "--worlds", "2"), "--world and --worlds: each says how many ranks; give one of them"),
+        ):
+            result = programs.execute(PLAN, self.folder, "--config", "tiny.toml", *arguments)
+            self.assert_fails(result, 2, message)
 
 
 if __name__ == "__main__":
-    programs.TRAIN, PLAN, TORCHRUN = (Path(path).absolute() for path in sys.argv[1:4])
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)
+    programs.TRAIN, PLAN = (Path(path).absolute() for path in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)

@@ -19,4 +19,14 @@ inline std::string error_in(const std::string& text, const std::vector<std::stri
   return error_text<ConfigError>([&] { read(text, overrides); });
 }
 
+/// Of a text that print_config() wrote.
+inline RunConfig read_back(const std::string& text) {
+  return parse_config(text, "config.toml", {}).config;
+}
+
+/// Whether a whole line of `text` is `line`.
+inline bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
+}
+
 }  // namespace dtk::test

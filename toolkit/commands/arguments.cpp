@@ -108,7 +108,7 @@ SampleArgument::Value value_of(const Given& given, const SampleArgument& argumen
 
 void check_one_question(const Given& given) {
   std::vector<std::string> seen;
-  for (const char* name : {"table", "explain", "claims", "max-batch", "max-frames"}) {
+  for (const char* name : {"table", "explain", "claims", "max-batch", "max-frames", "worlds"}) {
     if (given.has(name)) seen.push_back(std::string("--") + name);
   }
   if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
@@ -178,19 +178,37 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
     fail_argument("--infer --claims --json", "is a text alone; leave --json out");
 }
 
-// --world N
-int64_t world_of(const Given& given) {
-  if (!given.has("world")) return 1;
-  const std::string text = given.text("world");
+int64_t ranks_in(const Given& given, const char* argument, const std::string& text) {
   int64_t ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > kMaxRanks)
-    fail_argument(given.place("world"), fmt::format("no number of ranks; allowed: [1, {}]", kMaxRanks));
-  for (const char* name : {"infer", "calibrate"}) {
-    if (given.has(name))
-      fail_argument(std::string("--world and --") + name, "only what trains has ranks; leave --world out");
+  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxRanks)
+    return ranks;
+  fail_argument(given.place(argument),
+                fmt::format("\"{}\" is no number of ranks; allowed: [1, {}]", text, kMaxRanks));
+}
+
+// --world N
+int64_t world_of(const Given& given) {
+  for (const char* argument : {"world", "worlds"}) {
+    for (const char* name : {"infer", "calibrate"}) {
+      if (given.has(argument) && given.has(name))
+        fail_argument(fmt::format("--{} and --{}", argument, name),
+                      fmt::format("only what trains has ranks; leave --{} out", argument));
+    }
   }
-  return ranks;
+  if (given.has("world") && given.has("worlds"))
+    fail_argument("--world and --worlds", "each says how many ranks; give one of them");
+  return given.has("world") ? ranks_in(given, "world", given.text("world")) : 1;
+}
+
+// --worlds N,M
+std::vector<int64_t> worlds_of(const Given& given) {
+  std::vector<int64_t> worlds;
+  if (!given.has("worlds")) return worlds;
+  const std::string list = given.text("worlds") + ",";
+  for (size_t begin = 0, end = 0; (end = list.find(',', begin)) != list.npos; begin = end + 1)
+    worlds.push_back(ranks_in(given, "worlds", list.substr(begin, end - begin)));
+  return worlds;
 }
 
 // --no-term NAME: each leaves one out.
@@ -282,6 +300,8 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
     arguments.set.push_back("train.out=" + toml_text(given.text("out")));
     if (arguments.resume == "latest") arguments.resume = given.text("out");
   }
+  if (arguments.resume == "auto" && !given.has("config"))
+    fail_argument("--resume auto", "what begins where there is no checkpoint? Give --config FILE");
   if (arguments.resume == "latest" && !given.has("config")) {
     fail_argument("--resume latest",
                   "of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
@@ -307,6 +327,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
                      {"max-frames", Option::value},
                      {"max-batch", Option::value},
                      {"world", Option::value},
+                     {"worlds", Option::value},
                      {"json", Option::flag},
                      {"no-fold", Option::flag},
                      {"calibrate", Option::value},
@@ -339,6 +360,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
     fail_argument("--report", "is laid beside what others claim; add --claims, or leave it out");
   parse_inference(given, arguments);
   arguments.world = world_of(given);
+  arguments.worlds = worlds_of(given);
   arguments.json = given.has("json");
   arguments.fold = !given.has("no-fold");
   return arguments;
@@ -416,7 +438,7 @@ Usage: dit-train --config FILE [options]
                         configuration for it, to --out FILE or <name>.toml
   --out DIR             the run's folder: train.out
   --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
-                        or, latest, of train.out; needs no --config with DIR
+                        or, latest, of train.out; "auto": if there is one
   --device DEVICE       cpu, cuda, cuda:INDEX; default auto: cuda with a driver
   --verbose             prints the configuration, memory and policies' savings
   --trace FILE.json     writes a timeline of steps 3 to 5, for Perfetto
@@ -426,7 +448,7 @@ Usage: dit-train --config FILE [options]
   --version, -h, --help prints the version, or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
-5 stopped by a signal.
+5 stopped by a signal, 6 another rank does not answer.
 
 Example: dit-train --config base --set train.out=runs/mine
 )";
@@ -450,7 +472,7 @@ Instead of the plain report, one of:
   --max-batch SIZE      the largest data.batch that fits: 24GB, 80%, h100
   --infer --frames N,M  passes that train nothing; or --max-frames SIZE
 With any of them:
-  --world N             of one of N ranks that train it together
+  --world N             of one of N ranks that train it together; --worlds N,M
   --json                as memory.json; with --table an array of )" +
          rows + R"(
   --no-term NAME        leaves out one of what a device adds; may be repeated

@@ -16,7 +16,7 @@ namespace dtk {
 struct TrainArguments {
   std::string config;            // file, or the name of a shipped one; "": that of the run to go on with
   std::vector<std::string> set;  // "data.batch=16", in order, with --out as its key
-  std::string resume;            // "": a new run; "latest"; or a checkpoint's or a run's folder
+  std::string resume;            // "": a new run; "latest"; "auto"; or a checkpoint's or a run's folder
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
   std::string init;              // "": not asked for; else the data. `out` is then the file to write, or ""
   std::string out;               // as given
@@ -50,6 +50,7 @@ struct PlanArguments {
   std::vector<int64_t> frames;  // so many, ascending; not empty, or with
   std::string max_frames;       // as max_batch
   int64_t world = 1;            // ranks that train the job together
+  std::vector<int64_t> worlds;  // empty: not asked for; else as `world`, a row each
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked

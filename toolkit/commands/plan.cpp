@@ -20,6 +20,7 @@
 #include "toolkit/plan/claims.h"
 #include "toolkit/plan/inference.h"
 #include "toolkit/plan/plan_text.h"
+#include "toolkit/plan/worlds.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
 
@@ -159,6 +160,12 @@ void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes, card));
   check_budget(job, *found.largest);
+}
+
+void report_worlds(const PlanJob& job) {
+  const std::vector<Plan> plans = plan_worlds(job.loaded, job.device, job.arguments.worlds, job.options);
+  job.print(job.arguments.json ? worlds_json(plans) : worlds_text(job.arguments.config, job.loaded, plans));
+  for (const Plan& plan : plans) check_budget(job, plan);
 }
 
 void report_claims(const PlanJob& job, const std::map<std::string, TimedPairs>& times) {
@@ -302,11 +309,13 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (measured) options = with_calibration(options, *measured);
   const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
-  if (placement_is_open(loaded.config) && arguments.max_batch.empty() && !arguments.infer)
+  if (placement_is_open(loaded.config) && arguments.max_batch.empty() && arguments.worlds.empty() &&
+      !arguments.infer)
     placement = place_checkpoints(loaded, device, options);
   const PlanJob job{arguments, std::move(loaded), device, budget, options, print, placement, written};
   if (arguments.infer) return report_inference(job);
   if (arguments.table) return report_table(job);
+  if (!arguments.worlds.empty()) return report_worlds(job);
   if (arguments.claims) {
     const std::string& run = arguments.report;
     return report_claims(job, run.empty() ? std::map<std::string, TimedPairs>() : measured_times(files, run));

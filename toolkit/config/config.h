@@ -7,6 +7,7 @@
 // An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
 // comment, not as a key.
 #pragma once
+#include <dtk/policies/gradient_sums.h>
 #include <dtk/policies/policy_options.h>
 
 #include <cstdint>
@@ -288,12 +289,14 @@ struct LogOptions {
 struct DistributedOptions {
   double timeout = 600;        // seconds that a rank waits for another
   std::string interface = "";  // network interface of Gloo; "": of the address of the host's name
+  policies::GradientSums reduce = policies::GradientSums::ordered;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [timeout, interface] = self;
-    visit("timeout", timeout, "(0, 86400]");
+    auto& [timeout, interface, reduce] = self;
+    visit("timeout", timeout, "[1, 86400]");
     visit("interface", interface, "");
+    visit("reduce", reduce, "");
   }
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };

@@ -11,6 +11,7 @@
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"

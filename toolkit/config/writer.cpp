@@ -49,7 +49,7 @@ ConfigRow row_of(const LoadedConfig& loaded, const std::string& table, const std
 
 // What is free on a resume and changes no bit of what is trained.
 bool is_harmless(const std::string& table, const std::string& key) {
-  if (key == "memory.split") return false;  // another order of sums
+  if (is_one_of(key, {"memory.split", "distributed.reduce"})) return false;  // another order of sums
   // Checkpointing changes no bit; validation, samples and logs no weight.
   if (is_one_of(table, {"memory", "sample", "log", "distributed", "policies.checkpoint"})) return true;
   return is_one_of(

@@ -8,6 +8,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 namespace {
@@ -19,53 +20,67 @@ using policies::advise;
   throw ConfigError(location_of(loaded, key) + setting_of(loaded.config, key) + ": " + why);
 }
 
-// "1, 2, 3, 6 and 12"
+// "1, 2, 3, 6 or 12"
 std::string divisors_of(int64_t number) {
-  std::string text;
-  for (int64_t divisor = 1; divisor <= number; ++divisor) {
-    if (number % divisor == 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", divisor);
-  }
-  return text;
+  std::vector<std::string> divisors;
+  for (int64_t divisor = 1; divisor <= number; ++divisor)
+    if (number % divisor == 0) divisors.push_back(std::to_string(divisor));
+  return listed(divisors, " or ");
 }
 
-Json start_of(const Ranks& ranks, const LoadedConfig& loaded, c10::Device device,
-              const std::string& program) {
+int64_t next_multiple(int64_t number, int64_t of) {
+  return (number / of + 1) * of;
+}
+
+Json start_of(const Ranks& ranks, const LoadedConfig& loaded,
+              const std::map<std::string, std::string>& facts) {
   Json keys = Json::array();
-  for (const ConfigRow& row : config_rows(loaded)) keys.push_back({row.table + "." + row.name, row.value});
-  return {{"name", ranks.name()},
-          {"facts", {{"program", program}, {"device", c10::DeviceTypeName(device.type(), true)}}},
-          {"keys", keys}};
+  for (const ConfigRow& row : config_rows(loaded)) {
+    const std::string key = row.table + "." + row.name;
+    if (key != "distributed.interface") keys.push_back({key, row.value});  // hosts may name theirs otherwise
+  }
+  return {{"name", ranks.name()}, {"facts", facts}, {"keys", keys}};
 }
 
 }  // namespace
 
-void share_out(LoadedConfig& loaded, int64_t ranks) {
-  if (ranks == 1) return;
+void share_out(LoadedConfig& loaded, int64_t ranks, std::optional<int64_t> accumulate_before) {
   loaded.ranks = ranks;
   RunConfig& config = loaded.config;
-  const auto origin = loaded.origins.find("train.accumulate");
-  if (origin == loaded.origins.end() || origin->second.source == Origin::Source::by_default) {
-    config.train.accumulate = ranks;
-    loaded.origins["train.accumulate"] = {Origin::Source::by_default, "one micro-batch a rank"};
-    if (config.data.batch % ranks != 0) {
+  Origin& origin = loaded.origins["train.accumulate"];
+  const int64_t chosen = accumulate_before.value_or(ranks);
+  if (origin.source == Origin::Source::by_default && config.train.accumulate == 1 && chosen > 1) {
+    config.train.accumulate = chosen;
+    origin = {Origin::Source::by_default, "one micro-batch a rank"};
+    if (accumulate_before) origin = {Origin::Source::checkpoint};
+    if (config.data.batch % chosen != 0) {
+      const std::string who = accumulate_before ? "micro-batches of the checkpoint" : "ranks";
       refuse(loaded, "data.batch",
-             fmt::format("{} ranks do not divide it; {}", ranks,
-                         advise("data.batch", std::to_string((config.data.batch / ranks + 1) * ranks))));
+             fmt::format("{} {} do not divide it; {}", chosen, who,
+                         advise("data.batch", std::to_string(next_multiple(config.data.batch, chosen)))));
     }
   }
   const int64_t accumulate = config.train.accumulate;
   if (accumulate % ranks != 0) {
+    const int64_t more = next_multiple(accumulate, ranks);
+    const bool fits = config.data.batch % more == 0;
     refuse(loaded, "train.accumulate",
-           fmt::format("{} ranks do not divide the micro-batches of a step; start {} ranks, or {}", ranks,
-                       divisors_of(accumulate),
-                       advise("train.accumulate", std::to_string((accumulate / ranks + 1) * ranks))));
+           fmt::format(
+               "{} ranks do not divide the micro-batches of a step; start {} ranks, or {}{}", ranks,
+               divisors_of(accumulate), advise("train.accumulate", std::to_string(more)),
+               fits ? "" : fmt::format(" with data.batch = {}", next_multiple(config.data.batch, more))));
   }
-  if (config.memory.split > 1) {
+  refuse_for_one_rank(loaded);
+}
+
+void refuse_for_one_rank(const LoadedConfig& loaded) {
+  const MemoryOptions& memory = loaded.config.memory;
+  if (loaded.ranks > 1 && memory.split > 1) {
     refuse(loaded, "memory.split",
            "where several ranks train, a micro-batch is not split; " + advise("memory.split", "1") +
                " and raise train.accumulate");
   }
-  if (config.memory.on_out_of_memory == OnOutOfMemory::escalate) {
+  if (loaded.ranks > 1 && memory.on_out_of_memory == OnOutOfMemory::escalate) {
     refuse(loaded, "memory.on_out_of_memory",
            "one rank's choice would not be the others'; " +
                advise("memory.on_out_of_memory", toml_text(OnOutOfMemory::stop)));
@@ -73,8 +88,9 @@ void share_out(LoadedConfig& loaded, int64_t ranks) {
 }
 
 void agree_on_start(Ranks& ranks, const LoadedConfig& loaded, c10::Device device,
-                    const std::string& program) {
-  const Json own = start_of(ranks, loaded, device, program);
+                    std::map<std::string, std::string> facts) {
+  facts["device"] = c10::DeviceTypeName(device.type(), true);
+  const Json own = start_of(ranks, loaded, facts);
   const Json leader = Json::parse(ranks.leader_says(
       "start", own.dump(-1, ' ', false, Json::error_handler_t::replace)));  // a path may be no UTF-8
   const std::string whose = leader.at("name");

@@ -8,6 +8,8 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <future>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -104,38 +106,57 @@ class GlooRanks final : public JoinedRanks {
     // Planning and measuring take the leader as long as they take.
     wait_until([&] { return store_->check({key}); });
     return text_of(store_->get(key));
-  } catch (const Error&) {
+  } catch (const policies::CollectiveError&) {
     throw;
   } catch (const std::exception& error) {
     throw policies::CollectiveError("what rank 0 says: " + policies::collective_cause(error));
   }
 
+  void meet(const std::string& name) override try {
+    const std::string all = "met/" + name + "/all";
+    if (store_->add("met/" + name, 1) == launch_.ranks) store_->set(all, bytes_of("met"));
+    wait_until([&] { return store_->check({all}); });
+  } catch (const policies::CollectiveError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw policies::CollectiveError("on the way to " + name + ": " + policies::collective_cause(error));
+  }
+
   bool leave_word(const LastWord& word) override {
-    bool is_first = true;
-    try {
+    const auto is_first = in_time<bool>([this, word] {
       const Bytes own = bytes_of(word_text(word));
-      is_first = store_->compareSet(kLastWord, {}, own) == own;
-      if (launch_.launcher_serves && is_final(word.code)) base_->set(kEnded, bytes_of(word_text(word)));
-    } catch (const std::exception&) {  // whoever serves the store is gone
-    }
-    let_go();
-    return is_first;
+      const bool first = store_->compareSet(kLastWord, {}, own) == own;
+      if (first && launch_.launcher_serves && is_final(word.code)) base_->set(kEnded, own);
+      return first;
+    });
+    has_reason_ = true;
+    let_group_go();
+    return is_first.value_or(true);
   }
 
   std::optional<LastWord> last_word() override {
-    std::optional<LastWord> word;
-    try {
-      for (milliseconds waited{0}; waited < kForLastWords && !word; waited += kBetweenLooks) {
-        if (store_->check({kLastWord})) {
-          word = word_of(text_of(store_->get(kLastWord)));
-        } else {
-          std::this_thread::sleep_for(kBetweenLooks);
-        }
+    const auto word = in_time<std::optional<LastWord>>([this]() -> std::optional<LastWord> {
+      for (milliseconds waited{0}; waited < kForLastWords; waited += kBetweenLooks) {
+        if (store_->check({kLastWord})) return word_of(text_of(store_->get(kLastWord)));
+        std::this_thread::sleep_for(kBetweenLooks);
       }
-    } catch (const std::exception&) {
+      return std::nullopt;
+    });
+    has_reason_ = word && *word;
+    let_group_go();
+    return word.value_or(std::nullopt);
+  }
+
+  void part() override {
+    const auto heard = in_time<int64_t>([this] { return store_->add(kHeard, 1); });
+    if (!serves() || !heard) return;
+    const milliseconds most = has_reason_ ? timeout_ : kForLastWords;
+    try {
+      for (milliseconds waited{0}; waited < most && store_->add(kHeard, 0) < launch_.ranks;
+           waited += kBetweenLooks)
+        std::this_thread::sleep_for(kBetweenLooks);
+    } catch (const std::exception&) {  // the store is this process's own
     }
-    let_go();
-    return word;
   }
 
  private:
@@ -152,10 +173,10 @@ class GlooRanks final : public JoinedRanks {
       base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
     } catch (const std::exception& error) {
       if (serves()) {
-        throw ConfigError(
-            fmt::format("{}: cannot listen at MASTER_PORT = {}: {}; another job may do so: set another "
-                        "port at all ranks",
-                        name_, launch_.port, first_line(error.what())));
+        throw ConfigError(fmt::format(
+            "{}: cannot serve at {}: {}; MASTER_ADDR must be this host, and MASTER_PORT a port of it "
+            "that no other job has",
+            name_, place(), policies::collective_cause(error)));
       }
       throw not_answering(name_,
                           fmt::format("nobody answers at {} within {} s, where rank 0 should be", place(),
@@ -188,9 +209,8 @@ class GlooRanks final : public JoinedRanks {
                       "0 to {}, and each job a port of its own",
                       name_, launch_.rank, launch_.ranks - 1));
     }
-    std::vector<std::string> keys;
-    for (int64_t rank = 0; rank < launch_.ranks; ++rank) keys.push_back(key(rank));
-    if (wait_until([&] { return store_->check(keys); }, /*limited=*/true)) return;
+    if (store_->add("come", 1) == launch_.ranks) store_->set("all came", bytes_of("all"));
+    if (wait_until([&] { return store_->check({"all came"}); }, /*limited=*/true)) return;
     std::vector<std::string> missing;
     for (int64_t rank = 0; rank < launch_.ranks; ++rank)
       if (!store_->check({key(rank)})) missing.push_back(std::to_string(rank));
@@ -221,20 +241,32 @@ class GlooRanks final : public JoinedRanks {
     }
   }
 
-  // The others notice; whoever serves the store waits until they have read what it holds.
-  void let_go() {
-    group_.reset();
-    try {
-      const int64_t heard = store_->add(kHeard, 1);
-      if (!serves()) return;
-      for (milliseconds waited{0}; waited < kForLastWords; waited += kBetweenLooks) {
-        if (heard >= launch_.ranks || store_->add(kHeard, 0) >= launch_.ranks) return;
-        std::this_thread::sleep_for(kBetweenLooks);
+  // What `ask` gives, or nothing where the store fails or does not answer in time: over a link that was cut
+  // it would not for minutes. The thread that waits for it ends with the process.
+  template <class T>
+  static std::optional<T> in_time(std::function<T()> ask) {
+    auto answer = std::make_shared<std::promise<std::optional<T>>>();
+    std::future<std::optional<T>> answered = answer->get_future();
+    std::thread([ask = std::move(ask), answer] {
+      try {
+        answer->set_value(ask());
+      } catch (const std::exception&) {
+        answer->set_value(std::nullopt);
       }
-    } catch (const std::exception&) {
-    }
+    }).detach();
+    if (answered.wait_for(2 * kForLastWords) == std::future_status::ready) return answered.get();
+    return std::nullopt;
   }
 
+  // By which the others notice.
+  void let_group_go() {
+    in_time<bool>([this] {
+      group_.reset();
+      return true;
+    });
+  }
+
+  bool has_reason_ = false;  // the store holds one
   const Launch launch_;
   const milliseconds timeout_;
   const std::string name_;

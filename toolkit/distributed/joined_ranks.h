@@ -19,12 +19,15 @@ struct LastWord {
 class JoinedRanks : public Ranks {
  public:
   /// Leaves the reason for the others, if none has left one before, and lets the connections go, by which
-  /// they notice; whoever serves the store waits until they have read it, a second at most. True if it is the
-  /// first. Nothing else may be called after it.
+  /// they notice. True if it is the first. Only part() may be called after it.
   virtual bool leave_word(const LastWord& word) = 0;
   /// The reason that a rank left, within the second after its connections broke; nothing if it left none.
-  /// Likewise the last call.
+  /// Likewise.
   virtual std::optional<LastWord> last_word() = 0;
+  /// At the end of a process that did one of the two: whoever serves the store waits until the others have
+  /// read what it holds, a reason for as long as a rank may be without a collective, options.timeout, else
+  /// for a second.
+  virtual void part() = 0;
 };
 
 /// Waits until all ranks have come. Throws ConfigError for two processes that say they are one rank and for a

@@ -12,8 +12,8 @@ class Backend;
 
 namespace dtk {
 
-/// For one thread. Whatever waits for others throws Error, exit code 6, where one of them has failed or does
-/// not answer; all ranks call the same in the same order.
+/// For one thread. Whatever waits for others throws policies::CollectiveError where one of them has failed or
+/// does not answer; all ranks call the same in the same order.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -29,6 +29,8 @@ class Ranks {
   virtual std::vector<std::vector<double>> all_say(const std::vector<double>& own) = 0;
   /// The leader's `text` of this name, which the others wait for. One name has one text.
   virtual std::string leader_says(const std::string& name, const std::string& text) = 0;
+  /// Waits until all have come here, however long that takes. Each name once.
+  virtual void meet(const std::string& name) = 0;
 };
 
 }  // namespace dtk

@@ -62,6 +62,7 @@ class PlannedRanks final : public Ranks {
     return std::vector<std::vector<double>>(static_cast<size_t>(ranks_), own);
   }
   std::string leader_says(const std::string&, const std::string& text) override { return text; }
+  void meet(const std::string&) override {}
 
  private:
   const c10::intrusive_ptr<c10d::Backend> group_;

@@ -43,10 +43,16 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.memory.phases = simulated.device;
   plan.memory.host = policies::highest(simulated.host);
   plan.terms = simulated.terms;
+  if (loaded.ranks > 1 && device.is_cuda())
+    plan.terms.push_back({.name = "buffers_of_nccl",
+                          .known = false,
+                          .formula = "none: a group of NCCL takes buffers when it is made",
+                          .source = "not run yet"});
   plan.reserved = simulated.reserved;
   plan.scratch = simulated.scratch;
   plan.folded = simulated.folded;
   plan.step = simulated.steady_step();
+  plan.sent = std::move(run.sent);
   plan.seconds = simulated.seconds;
   if (!loaded.inferred) plan.data = family_of(loaded.config).planned_note(loaded.config);
   plan.loaded = std::move(loaded);

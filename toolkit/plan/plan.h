@@ -46,6 +46,7 @@ struct Plan {
   std::string data;                              // which of its batches was planned; "": all are alike
   planner::Flops step;                           // of a steady optimizer step
   std::vector<policies::PolicyReport> policies;  // of the planned run
+  policies::TrafficByCollective sent = {};       // of several ranks: by this one, in a step
   double seconds = 0;                            // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;

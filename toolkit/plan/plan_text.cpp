@@ -136,6 +136,15 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms, const Byte
                                     measured ? "" : ", not measured here"));
 }
 
+std::string sent_text(const policies::TrafficByCollective& sent, const ByteUnit& unit) {
+  std::vector<std::string> parts;
+  for (const auto& [collective, traffic] : sent)
+    parts.push_back(fmt::format("{} {}", collective, in_unit(traffic.bytes, unit)));
+  const policies::Traffic all = total(sent);
+  return fmt::format("{} in {} messages a step, by each rank: {}", exact_text(all.bytes, unit), all.messages,
+                     listed(parts, ", "));
+}
+
 // Of all rows together.
 std::string scratch_text(const std::vector<PlanRow>& rows) {
   planner::PlannedScratch all;
@@ -339,6 +348,7 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
   }
   text += plan.loaded.inferred ? line("a pass", flops_text(plan.step.without_grad + plan.step.forward))
                                : line("a step", step_flops_text(plan));
+  if (!plan.sent.empty()) text += line("sent", sent_text(plan.sent, unit));
   text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));
   const DataOptions& data = plan.loaded.config.data;
   if (!plan.loaded.inferred && !data.drop_last && !data.samples && data.batch > 1) {

@@ -3,7 +3,8 @@
 // JSON of a plan: memory.json (memory_report.h), whose `policies` are there with --explain (then
 // `lowers_peak_by` is planned, for the whole job) and in rows of a table (whether each is on), and in
 // addition
-//   "plan": {"batch", "host_phase", "runner_up": {"phase", "bytes"} or null,
+//   "plan": {"batch", "ranks", "sent_in_step": {collective: {"bytes", "messages"}}, "host_phase",
+//   "runner_up": {"phase", "bytes"} or null,
 //            "saved_by_operator": {operator: bytes}, "folded": {loop: passes},
 //            "step_flops": {"forward", "backward", "recomputed", "attention_again"}, "seconds",
 //            "beside": {"device", "allocator"}, "reserved": as in memory.json, on a device,

@@ -191,6 +191,7 @@ struct Shown {
   bool repeats = false;  // more steady steps would only repeat it, or there are none
   bool alike = true;     // so would those that a shortened period leaves out
   std::vector<policies::PolicyReport> policies;
+  policies::TrafficByCollective sent = {};
 };
 
 void run(const Job& job, c10::Device device, Steady times, const std::function<void(const Shown&)>& end) {
@@ -200,7 +201,8 @@ void run(const Job& job, c10::Device device, Steady times, const std::function<v
   PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
     Shown shown{.repeats = job.whole || times == Steady::twice || seen.returns_to_first(),
                 .alike = !job.shorter_period || !config.data.drop_last || seen.alike(job.period - 1),
-                .policies = result.policies};
+                .policies = result.policies,
+                .sent = result.sent};
     if (job.shorter_period) name_own_period(shown.policies, job.own, config.policies);
     end(shown);
   });
@@ -246,6 +248,7 @@ PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device, const planne
         options);
     planned.memory.seconds = seconds += planned.memory.seconds;
     planned.policies = shown.policies;
+    planned.sent = shown.sent;
     if (shown.repeats && shown.alike) {
       if (options.fold && left_out > 0) planned.memory.folded["steady steps"] = left_out;
       return planned;

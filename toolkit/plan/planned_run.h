@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/simulate.h>
+#include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/report.h>
 
 #include <functional>
@@ -15,6 +16,7 @@ namespace dtk {
 struct PlannedRun {
   planner::SimulationResult memory;
   std::vector<policies::PolicyReport> policies;  // what they said at the end of the run
+  policies::TrafficByCollective sent = {};       // of several ranks: by the one that is planned, in a step
 };
 
 /// Simulates run_training() of `loaded` with as few steps as show everything a long run does: the first step,

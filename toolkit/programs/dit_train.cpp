@@ -17,6 +17,7 @@
 #include "toolkit/distributed/agreement.h"
 #include "toolkit/distributed/joined_ranks.h"
 #include "toolkit/distributed/launch.h"
+#include "toolkit/io/sha256.h"
 #include "toolkit/programs/installed.h"
 #include "toolkit/programs/plan_child.h"
 #include "toolkit/programs/process_settings.h"
@@ -62,6 +63,12 @@ void print_summary(const RunResult& result, bool verbose) {
     print_line("speed", fmt::format("{} {}/s ({:.2f} % of the time waiting for data)",
                                     rate(result.images_per_second), result.sample_name, waiting) +
                             (result.mfu ? fmt::format(", MFU {:.3g} %", 100 * *result.mfu) : ""));
+  }
+  if (result.ranks > 1) {
+    const policies::Traffic sent = total(result.sent);
+    print_line("ranks", fmt::format("{}; this one sends {} in {} messages a step, waits {:.2f} % of the time",
+                                    result.ranks, readable_bytes(sent.bytes), sent.messages,
+                                    100 * result.rank_wait_fraction));
   }
   for (const LoggedEscalation& one : result.escalations)
     print_line("less memory", fmt::format("after step {} went on with {}", one.step, one.set));
@@ -143,6 +150,23 @@ JoinedRanks* join(const std::optional<Launch>& launch, const LoadedConfig& loade
   return launch ? join_ranks(*launch, loaded.config.distributed) : nullptr;
 }
 
+// Micro-batches of a step of the run that wrote it, where nobody has written how many; else nothing.
+std::optional<int64_t> micro_batches_of(FileSystem& files, const std::filesystem::path& checkpoint) {
+  if (checkpoint.empty()) return std::nullopt;
+  LoadedConfig written = resumed_config(files, checkpoint, {});
+  const Origin::Source source = written.origins["train.accumulate"].source;
+  const bool is_chosen = source == Origin::Source::by_default || source == Origin::Source::checkpoint;
+  return is_chosen ? std::optional(written.config.train.accumulate) : std::nullopt;
+}
+
+// By which ranks that read their own disks notice that they would go on from others.
+std::string name_of(FileSystem& files, const std::filesystem::path& checkpoint) {
+  if (checkpoint.empty()) return "none";
+  const std::filesystem::path manifest = checkpoint / "manifest.json";
+  return checkpoint.filename().string() + " of SHA-256 " +
+         sha256_of_file(files, manifest, files.size(manifest)).substr(0, 12);
+}
+
 // `ranks`: those that this one has joined, from then on; null where there are no others.
 ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
@@ -158,15 +182,18 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   FileSystem& files = posix_file_system();
   if (!arguments.init.empty()) return write_first(arguments, files);
   std::filesystem::path checkpoint;
-  if (!arguments.resume.empty() && arguments.resume != "latest")
-    checkpoint = find_checkpoint(files, arguments.resume, "");
+  const bool is_named = arguments.resume != "latest" && arguments.resume != "auto";
+  if (!arguments.resume.empty() && is_named) checkpoint = find_checkpoint(files, arguments.resume, "");
   LoadedConfig loaded = arguments.config.empty()
                             ? resumed_config(files, checkpoint, arguments.set)
                             : load_config(files, config_file(arguments.config), arguments.set);
   const std::optional<Launch> launch = launch_from([](const char* name) { return std::getenv(name); });
   resolve_threads(loaded, launch && std::getenv("OMP_NUM_THREADS") == nullptr ? launch->ranks_here : 1);
   if (!arguments.print_config) ranks = join(launch, loaded);
-  if (launch) share_out(loaded, launch->ranks);
+  if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
+  const bool is_automatic = arguments.resume == "auto";
+  if (is_automatic) checkpoint = checkpoint_in(files, loaded.config.train.out).value_or("");
+  share_out(loaded, launch ? launch->ranks : 1, micro_batches_of(files, checkpoint));
   if (arguments.print_config) {
     std::printf("%s", printable(print_config(loaded)).c_str());
     return ExitCode::done;
@@ -175,8 +202,10 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   if (ranks != nullptr) refuse_device(arguments.device);
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
   if (device.is_cuda()) take_cuda_kernels(loaded.config.policies.fusion);
-  if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
-  if (ranks != nullptr) agree_on_start(*ranks, loaded, device, program_version());
+  if (ranks != nullptr) {
+    agree_on_start(*ranks, loaded, device,
+                   {{"program", program_version()}, {"checkpoint", name_of(files, checkpoint)}});
+  }
   SteadyClock clock;
   catch_stop_signals();
   const OpenData open = [&](const DataIdentity* before, const OpeningProgress& progress) {
@@ -187,6 +216,7 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
     SilentObserver nobody;
     RunWorld world{own, clock, nobody, &stop_requested};
     world.ranks = ranks;
+    world.takes_over = is_automatic;
     return run_training(loaded, device, checkpoint, open, world).stopped ? ExitCode::stopped : ExitCode::done;
   }
   TrainObserver observer(arguments.verbose);
@@ -195,7 +225,7 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   const RunResult result =
       run_training(loaded, device, checkpoint, open,
                    {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
-                    &resident_bytes, arguments.trace, ranks});
+                    &resident_bytes, arguments.trace, is_automatic, ranks});
   if (!result.savings.empty() && arguments.verbose)
     std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
@@ -222,10 +252,16 @@ Ending ending_among(JoinedRanks& ranks, const Ending& own) {
 int main(int argc, char** argv) {
   dtk::apply_process_settings();
   JoinedRanks* ranks = nullptr;
-  dtk::leave(dtk::run_program(
+  bool has_failed = false;
+  const int code = dtk::run_program(
       "dit-train",
       "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget "
       "where it is set, or use a smaller model",
       [&] { return train(argc, argv, ranks); },
-      [&](const Ending& own) { return ranks == nullptr ? own : ending_among(*ranks, own); }));
+      [&](const Ending& own) {
+        has_failed = true;
+        return ranks == nullptr ? own : ending_among(*ranks, own);
+      });
+  if (has_failed && ranks != nullptr) ranks->part();
+  dtk::leave(code);
 }

@@ -104,6 +104,19 @@ OrderedJson reserved_json(const planner::Reserved& reserved) {
   return {{"bytes", reserved.bytes}, {"small_bytes", reserved.small_bytes}, {"segments", reserved.segments}};
 }
 
+policies::Traffic total(const policies::TrafficByCollective& sent) {
+  policies::Traffic all;
+  for (const auto& [collective, traffic] : sent) all += traffic;
+  return all;
+}
+
+OrderedJson traffic_json(const policies::TrafficByCollective& sent) {
+  OrderedJson json = OrderedJson::object();
+  for (const auto& [collective, traffic] : sent)
+    json[collective] = {{"bytes", traffic.bytes}, {"messages", traffic.messages}};
+  return json;
+}
+
 std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
   OrderedJson json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
@@ -120,6 +133,15 @@ std::string memory_json(const MemoryReport& report) {
                                  {"module_path", report.refused->module_path},
                                  {"alive_bytes", report.refused->live.bytes}},
                                 report.refused->live);
+  }
+  if (report.ranks) {
+    const auto least = std::min_element(report.ranks->peaks.begin(), report.ranks->peaks.end());
+    const auto most = std::max_element(report.ranks->peaks.begin(), report.ranks->peaks.end());  // the first
+    json["ranks"] = {
+        {"count", report.ranks->peaks.size()},
+        {"peak_bytes", {{"most", *most}, {"rank", most - report.ranks->peaks.begin()}, {"least", *least}}},
+        {"sent_in_step", traffic_json(report.ranks->sent)},
+        {"waiting", report.ranks->waiting}};
   }
   for (const LoggedEscalation& one : report.escalations) {
     json["escalations"].push_back(

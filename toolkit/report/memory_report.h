@@ -9,16 +9,20 @@
 // "categories", "items"}: the allocation that was not given, and what was alive then.
 // Of a run that went on after it was refused memory, "escalations": [{"step", "set", "planned_bytes",
 // "room_bytes"}] as log.h has them, and all peaks are of what was trained after the last one.
-// `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
-// {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
-// CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
-// lowers the peak of forward and backward, negative where it raises it, null where it is off, and null with a
-// note where that was not measured; "time" is {"pairs", "slower_by", "lowest", "highest"}, or null: by what
-// part a pass with it takes longer than one without it, the median and the range of pairs. Statistics of a
-// GPU allocator know no owners: categories are empty there.
+// Of a run on several ranks that came to its end, "ranks": {"count", "peak_bytes": {"most", "rank", "least"},
+// "sent_in_step": {collective: {"bytes", "messages"}}, by the rank that writes this, "waiting": the part of
+// the training time that it waited for others}. All else in the file is of that rank. `categories` maps
+// category to bytes at the instant of that peak and sums to it; `items` maps category to {label: bytes}
+// (module path, operator). Device and host are counted apart: on the CPU the device is the CPU and the host
+// part is empty. `policies` is there when a run came to its end: the bytes by which each lowers the peak of
+// forward and backward, negative where it raises it, null where it is off, and null with a note where that
+// was not measured; "time" is {"pairs", "slower_by", "lowest", "highest"}, or null: by what part a pass with
+// it takes longer than one without it, the median and the range of pairs. Statistics of a GPU allocator know
+// no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
+#include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/report.h>
 
@@ -58,6 +62,13 @@ struct PolicySaving {
   std::string remarks() const;
 };
 
+/// Of several ranks that train together.
+struct RankReport {
+  std::vector<int64_t> peaks;          // bytes, by rank
+  policies::TrafficByCollective sent;  // by the leader, in a step
+  double waiting = 0;                  // the leader's, as a part of the training time
+};
+
 struct MemoryReport {
   c10::Device device = c10::kCPU;
   std::vector<policies::PhasePeak> phases;  // of the device
@@ -68,9 +79,14 @@ struct MemoryReport {
   std::optional<policies::RefusedAllocation> refused = {};  // of a run that did not fit
 
   std::vector<LoggedEscalation> escalations = {};  // of the run, all processes
+  std::optional<RankReport> ranks = {};            // of a run that came to its end
 
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };
+
+/// Bytes and messages of all collectives.
+policies::Traffic total(const policies::TrafficByCollective& sent);
+nlohmann::ordered_json traffic_json(const policies::TrafficByCollective& sent);
 
 /// The categories that hold something at the peak of any of `phases`.
 std::vector<policies::Category> used_categories(const std::vector<policies::PhasePeak>& phases);

@@ -18,6 +18,7 @@ using Path = std::filesystem::path;
 constexpr char config_name[] = "config.toml";
 constexpr char lock_name[] = "lock";
 constexpr char events_name[] = "tensorboard";
+constexpr char samples_name[] = "samples";
 constexpr const char* records[] = {"memory.json", "report.html"};
 
 bool is_checkpoint_of(const Path& run, const Path& checkpoint) {
@@ -45,7 +46,8 @@ RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWo
     : loaded_(loaded),
       files_(world.files),
       out_(without_slash(loaded.config.train.out)),
-      continued_(!resume.empty() && is_checkpoint_of(out_, resume)) {
+      continued_(!resume.empty() && is_checkpoint_of(out_, resume)),
+      takes_over_(world.takes_over) {
   if (continued_ || files_.exists(out_ / lock_name)) take_lock();
 }
 
@@ -62,9 +64,11 @@ std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
   }
   std::vector<std::string> notes;
   if (!continued_ && files_.exists(out_ / config_name)) {
-    notes.push_back(out_.string() + " holds an earlier start that came to no step; this run takes its place");
+    notes.push_back(out_.string() + " holds an earlier start that came to no " +
+                    (takes_over_ ? "checkpoint" : "step") + "; this run takes its place");
     files_.remove_all(out_ / log_name);
     files_.remove_all(out_ / events_name);
+    files_.remove_all(out_ / samples_name);
     for (const char* record : records) files_.remove_all(out_ / record);
   }
   for (const PassedOver& entry : passed_over_) {
@@ -98,19 +102,20 @@ void RunFolder::take_lock() {
 }
 
 // A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
-// leaves nothing worth keeping. Only a folder with a lock was made by a run: a config.toml alone may be the
-// user's own.
+// leaves nothing worth keeping; where a checkpoint is asked for if there is one, nor does what came to none.
+// Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
 bool RunFolder::was_started_in_vain() const {
   std::vector<std::string> own = {lock_name, log_name, events_name, checkpoints_folder};
   for (const char* name : {config_name, data_file_name})
     own.insert(own.end(), {name, std::string(name) + ".tmp"});
   for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
+  if (takes_over_) own.emplace_back(samples_name);
   const std::vector<std::string> names = files_.list(out_);
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
   if (!only_own || !contains(names, lock_name)) return false;
   if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
-  return !contains(names, log_name) ||
+  return takes_over_ || !contains(names, log_name) ||
          files_.read(out_ / log_name, max_log_bytes).find("\"event\":\"step\"") == std::string::npos;
 }
 

@@ -59,6 +59,7 @@ class RunFolder {
   FileSystem& files_;
   const std::filesystem::path out_;
   const bool continued_;  // goes on in the folder that holds the checkpoint
+  const bool takes_over_;
   std::unique_ptr<FileLock> lock_, folder_lock_;
   std::vector<PassedOver> passed_over_;
 };

@@ -27,30 +27,33 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   LoadedConfig loaded = given;
   resolve_budget(loaded, device);
   const bool follows = world.ranks != nullptr && !world.ranks->leads();
-  if (follows) loaded = leaders_config(*world.ranks, loaded);
   RunFolder folder(loaded, resume, world);
   std::string decision;
   std::optional<ResumePoint> from;
   std::string adopted;
   if (resumed) {
     from = open_resume_point(world.files, resume);
-    adopted = adopt_escalations(loaded, from->written);
-    decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
+    if (!follows) {
+      adopted = adopt_escalations(loaded, from->written);
+      refuse_for_one_rank(loaded);
+      decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
+    }
   }
-  folder.check(resumed ? &*from : nullptr);
+  if (!follows) folder.check(resumed ? &*from : nullptr);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
-  refuse_if_none_can_run(plans, loaded, device, resumed, world);
+  if (!follows) refuse_if_none_can_run(plans, loaded, device, resumed, world);
   if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
   RunData data =
       open(from && from->data ? &*from->data : nullptr, until_opened(world.observer, world.stop_requested));
   data.identity = identity_of(data, loaded.config.data, world);
+  if (follows) loaded = leaders_config(*world.ranks, loaded);  // which has planned and measured meanwhile
   if (world.ranks != nullptr) agree_on_data(*world.ranks, data.identity);
   if (resumed && !follows) take_changes(*from, data.identity, loaded);
   check_fills_a_batch(*data.split.training, loaded.config.data.batch, loaded.config.train.accumulate);
   // Last, as it takes longest.
-  if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
+  if (!resumed && !follows && decision.empty()) decision = decide(loaded, device, nullptr, world);
   StartPlan plan = plan_of(plans, asked, loaded);
   if (world.ranks != nullptr && !follows) leaders_config(*world.ranks, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded, device, resumed, world);
@@ -71,7 +74,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
                  resumed ? nullptr : &folder, meters, world);
   }
   // Nobody reads the folder any more as it was.
-  if (world.ranks != nullptr) world.ranks->all_say({});
+  if (world.ranks != nullptr) world.ranks->meet("the run's first step");
   for (std::string& note : folder.claim(data.identity)) notes.push_back(std::move(note));
   if (!adopted.empty()) notes.push_back(adopted);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));

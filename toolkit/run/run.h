@@ -11,6 +11,7 @@
 //   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/policies/gradient_exchange.h>
 
 #include <filesystem>
 #include <functional>
@@ -75,6 +76,7 @@ struct RunWorld {
   // Memory that the process holds, by which it is found growing; empty: nobody looks.
   std::function<std::optional<int64_t>()> resident = {};
   std::filesystem::path trace = {};  // file for a timeline of some steps (trace.h); "": none
+  bool takes_over = false;           // a run in the folder that has no checkpoint yet gives way to this one
   // That train together. Each has a world of its own; that of a follower says and writes nothing
   // (follower.h).
   Ranks* ranks = nullptr;
@@ -92,6 +94,9 @@ struct RunResult {
   double images_per_second = 0;               // of this process, training time only
   std::string sample_name = "images";         // what they are called
   double exposed_wait_fraction = 0;           // of the training time: waiting for the loader
+  int64_t ranks = 1;                          // that trained it
+  policies::TrafficByCollective sent;         // by each of several, in a step
+  double rank_wait_fraction = 0;              // of the training time: waiting for them
   double seconds = 0;                         // of training, of this process
   double run_seconds = 0;                     // of all processes of the run, as train.seconds counts
   std::optional<double> mfu;                  // model FLOPs utilisation, where the device's peak is known

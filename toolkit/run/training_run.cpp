@@ -145,8 +145,8 @@ class Run final : public TrainingRun {
     result.synthetic = data_.remarks.synthetic;
     result.unseen_classes = unseen_classes(data_.classes);
     if (process_->step_is_due) do_what_is_due(result);
-    for (; !trainer_.done(); agree()) {
-      if (is_to_stop_) {
+    while (!trainer_.done()) {
+      if (world_.ranks == nullptr ? stop_requested() : is_to_stop_) {
         result.stopped = true;
         break;
       }
@@ -155,6 +155,7 @@ class Run final : public TrainingRun {
         if (escalation_) return std::nullopt;
         continue;  // to the stop that was requested meanwhile
       }
+      agree();
       const bool is_logged = is_log_step(trainer_.steps(), config_.train.log_every);
       if (is_logged) read_and_log();
       watch_.end_step(is_logged, *record_);
@@ -176,6 +177,9 @@ class Run final : public TrainingRun {
       result.mfu = record_->mfu(result.images_per_second);
     }
     result.policies = trainer_.policies().reports();
+    result.sent = trainer_.sent_in_step();
+    if (world_.ranks != nullptr) result.ranks = world_.ranks->size();
+    if (seconds > 0) result.rank_wait_fraction = trainer_.waited_for_ranks() / seconds;
     finish(result);
     return result;
   }
@@ -183,9 +187,8 @@ class Run final : public TrainingRun {
   // Between two steps: of several ranks, each knows what was asked of any, and the leader's time is
   // everybody's.
   void agree() {
-    is_to_stop_ = stop_requested();
     if (world_.ranks == nullptr) return;
-    const auto said = world_.ranks->all_say({is_to_stop_ ? 1.0 : 0.0, trainer_.own_seconds()});
+    const auto said = world_.ranks->all_say({stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()});
     is_to_stop_ = std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
     trainer_.agree_on_seconds(said.front()[1]);
   }
@@ -384,8 +387,20 @@ class Run final : public TrainingRun {
     meters_.check_budget();
   }
 
+  // At a point that all ranks come to.
+  std::optional<RankReport> report_of_ranks(const RunResult& result) const {
+    if (world_.ranks == nullptr) return std::nullopt;
+    const auto report = meters_.report();
+    RankReport ranks{.peaks = {}, .sent = result.sent, .waiting = result.rank_wait_fraction};
+    for (const auto& said :
+         world_.ranks->all_say({report ? static_cast<double>(report->peak().peak.bytes) : 0.0}))
+      ranks.peaks.push_back(static_cast<int64_t>(said.front()));
+    return ranks;
+  }
+
   void finish(RunResult& result) {
     save();
+    const std::optional<RankReport> ranks = report_of_ranks(result);
     result.checkpoint = last_checkpoint_;
     const bool stopped = result.stopped;
     if (stopped) {
@@ -395,6 +410,7 @@ class Run final : public TrainingRun {
     }
     result.memory = meters_.report();
     if (result.memory) result.memory->refused = refused_;
+    if (result.memory) result.memory->ranks = ranks;
     result.escalations = record_->escalations();
     result.report = record_->report_path();
     record_->end(stopped, result);
@@ -500,7 +516,7 @@ class Run final : public TrainingRun {
   StartPlan plan_;
   std::optional<ProcessSoFar> process_;  // once it trains
   std::optional<Escalation> escalation_;
-  bool is_to_stop_ = false;                             // before the next step
+  bool is_to_stop_ = false;                             // of several ranks, before the next step
   bool taken_back_ = true;                              // the step that was refused, not complete
   Mark mark_;                                           // when the scalars were last read
   int64_t validated_step_ = -1;                         // the last one

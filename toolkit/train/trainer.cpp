@@ -84,6 +84,15 @@ class GradientGuard {
   bool kept_ = false;
 };
 
+policies::TrafficByCollective since(const policies::TrafficByCollective& before,
+                                    policies::TrafficByCollective now) {
+  for (const auto& [collective, traffic] : before) {
+    policies::Traffic& one = now[collective];
+    one = {one.bytes - traffic.bytes, one.messages - traffic.messages};
+  }
+  return now;
+}
+
 // A CPU that trains has no core to spare; one beside a device has all of them.
 int64_t reading_threads(const TrainOptions& train, c10::Device device) {
   constexpr int64_t kMax = 16;
@@ -105,7 +114,10 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       ranks_(ranks),
       noise_(policies::make_generator(device, 0)),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
-  if (ranks_ != nullptr) exchange_.emplace(ranks_->group(), reached_parameters(*model_));
+  if (ranks_ != nullptr) {
+    exchange_.emplace(ranks_->group(), reached_parameters(*model_),
+                      policies::ExchangeOptions{.sums = config.distributed.reduce});
+  }
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   const std::vector<std::string> unused = model_->unused();
@@ -232,13 +244,17 @@ void Trainer::accumulate_gradients() {
   const int64_t micro_batch = samples_of_micro_batch(config_), at_once = turns();
   const int64_t all = (samples + micro_batch - 1) / micro_batch;
   policies::FoldableLoop rounds("micro-batches", (all + at_once - 1) / at_once);
+  const policies::TrafficByCollective sent = exchange_ ? exchange_->sent() : policies::TrafficByCollective();
   int64_t given = 0;  // micro-batches
   while (const auto round = rounds.next()) {
-    for (; given < *round * at_once; ++given) loader_->pass_over();  // of those that a plan leaves out
+    const int64_t left_out = *round * at_once - given;  // by a plan
+    for (int64_t i = 0; i < left_out; ++i, ++given) loader_->pass_over();
+    if (exchange_ && left_out > 0) exchange_->count_again(left_out / at_once);
     const int64_t count = std::min(at_once, all - given);
     run_round(step, count, given + count == all, random.generator());
     given += count;
   }
+  if (exchange_ && !short_step_) sent_in_step_ = since(sent, exchange_->sent());
   check_reached();
   gradients.keep();
 }
@@ -299,15 +315,15 @@ uint64_t Trainer::seed_of_next(std::string_view stream) const {
 void Trainer::run_round(const StepSize& step, int64_t micro_batches, bool is_last,
                         const at::Generator& of_dropout) {
   if (!exchange_) return forward_backward(step, of_dropout);
-  std::vector<int64_t> weights;
-  std::vector<bool> contributes(static_cast<size_t>(turns()), false);
-  int64_t samples = 0;
   const int64_t micro_batch = samples_of_micro_batch(config_);
-  for (int64_t before = 0, i = 0; i < micro_batches; ++i) {
-    samples = loader_->available(samples + micro_batch);
-    const int64_t weight = loader_->weight_of_next(samples);
-    weights.push_back(weight - std::exchange(before, weight));
+  std::vector<int64_t> weights;  // of each micro-batch
+  std::vector<bool> contributes(static_cast<size_t>(turns()), false);
+  int64_t weight_before = 0;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    const int64_t weight = loader_->weight_of_next(loader_->available((i + 1) * micro_batch));
+    weights.push_back(weight - weight_before);
     contributes[static_cast<size_t>(i)] = weights.back() > 0;
+    weight_before = weight;
   }
   exchange_->begin_round({contributes, is_last});
   for (int64_t i = 0; i < micro_batches; ++i) {

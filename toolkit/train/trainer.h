@@ -116,6 +116,11 @@ class Trainer {
   double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return waited_ + (loader_ ? loader_->exposed_wait_seconds() : 0); }
   int64_t parameter_count() const;  ///< trainable
+  /// What this rank sends in a step of whole micro-batches, by collective; empty where it trains alone, or
+  /// before one.
+  const policies::TrafficByCollective& sent_in_step() const { return sent_in_step_; }
+  /// Seconds that it waited for other ranks.
+  double waited_for_ranks() const { return exchange_ ? exchange_->waited_seconds() : 0; }
 
   /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
   /// the run's streams nor its weights change, and the time it takes is none of the training's.
@@ -190,6 +195,7 @@ class Trainer {
   policies::PolicySet policies_;
   const Ranks* const ranks_;
   std::optional<policies::GradientExchange> exchange_;  // with ranks_
+  policies::TrafficByCollective sent_in_step_;          // of the latest whole one
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 

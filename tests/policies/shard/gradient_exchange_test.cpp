@@ -18,7 +18,11 @@ namespace {
 
 // Two units of 16,384 elements each (65,536 bytes), a third of 100 elements in two cells of 64.
 NamedTensors parameters() {
-  const auto of = [](std::vector<int64_t> shape) { return at::ones(shape).requires_grad_(); };
+  const auto of = [](std::vector<int64_t> shape) {
+    const at::Tensor parameter = at::ones(shape).requires_grad_();
+    claim_gradient_when_written(parameter, "net");
+    return parameter;
+  };
   return {{"first.weight", of({128, 128})},
           {"frozen", at::ones({1000})},
           {"second.weight", of({128, 128})},
@@ -33,11 +37,10 @@ at::Tensor loss_of(const NamedTensors& all) {
 
 struct Job {
   NamedTensors all = parameters();
-  dtk::planner::SentBytes sent = {};
   GradientExchange exchange;
 
-  explicit Job(int ranks)
-      : exchange(dtk::planner::planned_group(0, ranks, &sent), all, {.min_unit = 65'536}) {}
+  explicit Job(int ranks, GradientSums sums = GradientSums::ordered)
+      : exchange(dtk::planner::planned_group(0, ranks), all, {.sums = sums, .min_unit = 65'536}) {}
 
   void run(std::vector<bool> contributes, bool is_last) {
     exchange.begin_round({contributes, is_last});
@@ -94,12 +97,37 @@ TEST_CASE(
     "gradient exchange: a rank sends its gradients to those that add them, and its part of the sums to all") {
   Job job(2);
   job.run({true, true}, /*is_last=*/false);
-  CHECK(job.sent.bytes["alltoall"] == kUnit + kLast / 2);
-  CHECK(job.sent.bytes["broadcast"] == 0);
+  const int64_t half = kUnit + kLast / 2;  // of both units and the third
+  const Traffic values{8, 2};              // of each round: two ranks, a float each, there and back
+  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", values}, {"alltoall", {half, 3}}});
+  job.exchange.count_again(2);
+  CHECK(job.exchange.sent().at("alltoall") == Traffic{3 * half, 9});
   job.run({true, true}, /*is_last=*/true);
-  CHECK(job.sent.bytes["alltoall"] == 2 * (kUnit + kLast / 2));
-  CHECK(job.sent.bytes["broadcast"] == kUnit + kLast / 2);
+  CHECK(job.exchange.sent().at("alltoall") == Traffic{4 * half, 12});
+  CHECK(job.exchange.sent().at("broadcast") == Traffic{half, 3});
+  CHECK(job.exchange.sent().at("allreduce") == Traffic{32, 8});
   job.exchange.release();
+}
+
+TEST_CASE("gradient exchange: native, a rank adds its own between rounds, and sends them once") {
+  const CountingAllocatorGuard counting;
+  Job job(2, GradientSums::native);
+  job.run({true, true}, /*is_last=*/false);
+  CHECK(gradients() == 2 * kUnit + 400);
+  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
+  const float once = job.all[3].second.grad()[0].item<float>();
+  job.run({true, true}, /*is_last=*/true);
+  CHECK(gradients() == 2 * kUnit + kLast);
+  CHECK(job.all[3].second.grad()[0].item<float>() == 2 * once);  // the planned group adds nothing
+  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {16 + 2 * kUnit + kLast, 10}}});
+  job.exchange.release();
+  // A rank whose last round has nothing sends what it had before.
+  job.run({true, true}, /*is_last=*/false);
+  job.exchange.begin_round({{false, true}, /*is_last=*/true});
+  job.exchange.end_round();
+  CHECK(job.all[3].second.grad()[0].item<float>() == once);
+  job.exchange.release();
+  CHECK(gradients() == 0);
 }
 
 TEST_CASE("gradient exchange: while backward runs, a bucket and what is received of it are beside the sums") {
@@ -122,7 +150,7 @@ TEST_CASE(
   job.exchange.begin_round({{false, true}, /*is_last=*/false});
   job.exchange.end_round();
   CHECK(gradients() == kUnit + kLast / 2);
-  CHECK(job.sent.bytes["alltoall"] == 0);
+  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
   job.exchange.begin_round({{false, false}, /*is_last=*/true});
   job.exchange.end_round();
   CHECK(gradients() == 2 * kUnit + kLast);

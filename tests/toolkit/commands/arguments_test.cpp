@@ -77,6 +77,9 @@ TEST_CASE("dit-train: a run that goes on has its configuration") {
   CHECK(train({"--resume", "runs/a"}).config.empty());
   CHECK(train({"--resume", "runs/a"}).resume == "runs/a");
   CHECK(train({"--resume", "runs/a", "--config", "b.toml"}).config == "b.toml");
+  CHECK(train({"--config", "base", "--resume", "auto"}).resume == "auto");
+  CHECK(train_error({"--resume", "auto"}) ==
+        "--resume auto: what begins where there is no checkpoint? Give --config FILE");
   const TrainArguments latest = train({"--resume", "latest", "--out", "runs/a"});
   CHECK(latest.config.empty());
   CHECK(latest.resume == "runs/a");

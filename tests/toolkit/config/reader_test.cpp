@@ -32,7 +32,8 @@ const std::string all_tables =
     "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
     "[llava.lora], [llava.data], [llava.template], [vggt], [vggt.data], [vggt.loss], [vggt.infer], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
-    "[policies.precision], [policies.attention], [policies.fusion], [policies.ema], [policies.checkpoint], "
+    "[distributed], [policies.precision], [policies.attention], [policies.fusion], [policies.ema], "
+    "[policies.checkpoint], "
     "[policies.inference]";
 
 }  // namespace

@@ -84,6 +84,8 @@ TEST_CASE("resume: which keys change nothing that was trained") {
                                  "log.tensorboard",
                                  "log.report",
                                  "log.peak_tflops",
+                                 "distributed.timeout",
+                                 "distributed.interface",
                                  "policies.ema.device",
                                  "policies.ema.pinned",
                                  "policies.checkpoint.enabled",

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/config_text.h"
 #include "support/runs/smallest_config.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/families/diffusion_planner/options.h"
@@ -14,6 +15,7 @@ using dtk::parse_config;
 using dtk::print_config;
 using dtk::RunConfig;
 using dtk::policies::Enabled;
+using dtk::test::read_back;
 using dtk::test::smallest;
 
 namespace {
@@ -79,6 +81,8 @@ RunConfig custom_from_folder() {
       .guidance = 2.0, .cfg_channels = 3, .classes = "cat,0-4", .per_class = 2, .seed = 5};
   config.memory.ledger = false;
   config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
+  config.distributed = {
+      .timeout = 12.5, .interface = "eth\"0", .reduce = dtk::policies::GradientSums::native};
   config.policies.precision = {.enabled = Enabled::off,
                                .cpu = dtk::policies::CpuPrecision::probe,
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
@@ -217,10 +221,6 @@ RunConfig upstream_driving() {
   return config;
 }
 
-RunConfig read_back(const std::string& text) {
-  return parse_config(text, "config.toml", {}).config;
-}
-
 RunConfig adapted_llava() {
   return read_back(R"([train]
 model = "llava"
@@ -332,21 +332,6 @@ RunConfig published_vggt() {
   return read_back(
       "[train]\nmodel = \"vggt\"\n[vggt]\npreset = \"1b\"\n"
       "[policies.inference]\nnarrow_weights = false\n");
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
-bool has_line(const std::string& text, const std::string& line) {
-  const auto lines = lines_of(text);
-  return std::find(lines.begin(), lines.end(), line) != lines.end();
 }
 
 }  // namespace
@@ -494,6 +479,11 @@ tensorboard = true  # default
 report = true  # default
 # peak_tflops is not set
 
+[distributed]
+timeout = 600.0  # default
+interface = ""  # default
+reduce = "ordered"  # default
+
 [policies.precision]
 enabled = "default"  # default
 cpu = "probe"  # default
@@ -534,67 +524,4 @@ taps = "projected"  # default
 # head_chunk is not set
 heads = ["head"]  # default
 )");
-}
-
-TEST_CASE("config writer: what follows from the objective says so, and reads back equal") {
-  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml",
-                                           {"diffusion.objective=epsilon", "sample.respacing=10,15,20"});
-  const std::string printed = print_config(loaded);
-  for (const std::string line :
-       {"learn_sigma = true  # default: as the original DiT", "objective = \"epsilon\"  # --set",
-        "# time has no effect: diffusion.objective = \"epsilon\"", "steps = 1000  # default",
-        "betas = \"linear\"  # default", "sampler = \"ddpm\"  # default: usual with objective epsilon",
-        "steps = 45  # default: what sample.respacing = \\\"10,15,20\\\" gives",
-        "respacing = \"10,15,20\"  # --set", "# eta has no effect: sample.sampler = \"ddpm\"",
-        "clip_x0 = false  # default"}) {
-    INFO(line);
-    CHECK(has_line(printed, line));
-  }
-  CHECK(read_back(printed) == loaded.config);
-}
-
-TEST_CASE("config writer: a default without effect does not become a request") {
-  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml",
-                                           {"policies.ema.enabled=false"});
-  const std::string printed = print_config(loaded);
-  CHECK(has_line(printed, "# ema = true has no effect: policies.ema.enabled = false"));
-  CHECK(read_back(printed) == loaded.config);
-}
-
-TEST_CASE("config writer: what is said of a policy that is switched off stays, and has no effect") {
-  const std::string text =
-      "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.decay = 0.995\npolicies.ema.every = 1\n"
-      "policies.precision.cpu = \"bf16\"\n";
-  const LoadedConfig loaded =
-      parse_config(text, "base.toml", {"policies.ema.enabled=false", "policies.precision.enabled=false"});
-  const std::string printed = print_config(loaded);
-  CHECK(has_line(printed, "decay = 0.995  # base.toml:3; no effect: policies.ema.enabled = false"));
-  CHECK(has_line(printed, "every = 1  # base.toml:4"));
-  CHECK(has_line(printed, "cpu = \"bf16\"  # base.toml:5; no effect: policies.precision.enabled = false"));
-  CHECK(read_back(printed) == loaded.config);
-  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("; no effect: policies."));
-}
-
-TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
-  LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml", {});
-  const std::string printed = print_config(loaded);
-  for (const std::string policy : {"precision", "attention", "fusion", "ema", "checkpoint"}) {
-    INFO(policy);
-    CHECK_THAT(printed, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"  # default\n"));
-  }
-  CHECK(read_back(printed) == loaded.config);
-
-  loaded.config.policies.precision.cpu = dtk::policies::CpuPrecision::bf16;
-  loaded.origins["policies.precision.cpu"] = {dtk::Origin::Source::measured,
-                                              "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"};
-  const std::string decided = print_config(loaded);
-  CHECK(has_line(decided, "cpu = \"bf16\"  # measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"));
-  CHECK_THAT(decided, Catch::Contains("[policies.precision]\nenabled = \"default\"  # default\n"));
-  CHECK(read_back(decided) == loaded.config);
-}
-
-TEST_CASE("config writer: a file name cannot break the text") {
-  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "a\n[b", {});
-  CHECK(has_line(print_config(loaded), "steps = 1  # a\\n[b:1"));
-  CHECK(read_back(print_config(loaded)) == loaded.config);
 }

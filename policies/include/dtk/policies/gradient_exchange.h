@@ -1,23 +1,24 @@
 // Gradients of several ranks, added in the order of their micro-batches: whatever the number of ranks, the
 // sums have the bits that one rank has which runs all of them. In a program of your own, on a c10d backend of
-// yours:
+// yours, where micro-batch m is run by rank m mod ranks:
 //
 //   GradientExchange exchange(group, parameters);
-//   for (int64_t first = 0; first < micro_batches; first += ranks) {       // micro-batch m is run by rank m
-//   mod ranks
+//   for (int64_t first = 0; first < micro_batches; first += ranks) {
 //     exchange.begin_round({contributes, /*is_last=*/first + ranks >= micro_batches});
-//     if (contributes[rank]) loss_of(first + rank).backward();             // a part of the mean over the
-//     step exchange.end_round();
+//     if (contributes[rank]) loss_of(first + rank).backward();  // a part of the mean over the step
+//     exchange.end_round();
 //   }
-//   optimizer.step();                                                      // every rank has the whole sum
+//   optimizer.step();  // every rank has the whole sums
 //   exchange.release();
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
+#include <dtk/policies/gradient_sums.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/policy.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,14 +40,23 @@ std::string collective_cause(const std::exception& error);
 
 /// As many micro-batches as there are ranks, or the fewer that a step ends with.
 struct MicroBatchRound {
-  std::vector<bool>
-      contributes;  // by rank: whether its micro-batch has a loss; false: it has no samples, or of no weight
+  // By rank: whether its micro-batch has a loss; false: it has no samples, or of no weight.
+  std::vector<bool> contributes;
   bool is_last = true;  // of the step: the gradients are whole behind it
 };
 
-struct ExchangeOptions {
-  int64_t min_unit = int64_t{1} << 20;  // bytes; neighbours are sent together until they have so many
+/// What a rank sends to others.
+struct Traffic {
+  int64_t bytes = 0, messages = 0;
+  Traffic& operator+=(const Traffic& more) {
+    bytes += more.bytes;
+    messages += more.messages;
+    return *this;
+  }
+  friend bool operator==(const Traffic&, const Traffic&) = default;
 };
+/// By collective: "alltoall", "broadcast", "allreduce".
+using TrafficByCollective = std::map<std::string, Traffic>;
 
 class GradientExchange : NotCopied {
  public:
@@ -58,11 +68,12 @@ class GradientExchange : NotCopied {
                    const ExchangeOptions& options = {});
   ~GradientExchange();
 
-  /// Before each backward pass: at most one follows, at the ranks that contribute. While it runs, the
-  /// gradients of a unit that is ready are sent to the ranks that add them up, and let go: from the last unit
-  /// to the first, in this order at each rank, so that a unit waits for those behind it. Beside the sums, P /
-  /// W bytes in all between two rounds (P: bytes of all units), this takes the bytes of the units that wait,
-  /// and at most as many as one unit has.
+  /// Before each backward pass: one follows, at the ranks that contribute; a second is an error. While it
+  /// runs, the gradients of a unit that is ready are sent, and let go: from the last unit to the first, in
+  /// this order at each rank, so that a unit waits for those behind it. Ordered, a rank holds P / W bytes of
+  /// sums between two rounds (P: bytes of all units); beside them a pass takes the bytes of the units that
+  /// wait, and twice those of the one that is sent. Native, it holds the gradients themselves between two
+  /// rounds, and only the last round sends.
   void begin_round(MicroBatchRound round);
   /// What the others send is taken by ranks without a backward pass, too. Behind the last round the
   /// parameters' gradients are the whole sums, P bytes, views of their unit's storage, equal at each rank.
@@ -77,24 +88,41 @@ class GradientExchange : NotCopied {
   /// Lets all gradients go, those of a step that threw, too.
   void release();
 
+  /// Since the beginning, by this rank, at least: what each pair of ranks by itself, or a ring, needs.
+  const TrafficByCollective& sent() const { return sent_; }
+  /// Counts what the latest round sent `rounds` times more: of passes that a plan leaves out.
+  void count_again(int64_t rounds);
+  /// Seconds that this process waited for collectives, since the beginning.
+  double waited_seconds() const { return waited_; }
+
  private:
   struct Unit;
   void accumulated(Unit& unit, size_t member);
   void send_ready();
   void send(Unit& unit);
+  void take(Unit& unit, size_t member);
   void refuse_missed() const;
   void add_up(Unit& unit);
   void gather(Unit& unit);
+  void reduce(Unit& unit);
+  void hand_out(Unit& unit);
   int64_t contributors() const;
+  void count(const char* collective, int64_t bytes, int64_t messages);
+  template <class Begin>
+  void finish(const char* what, const Begin& begin);
 
   const c10::intrusive_ptr<c10d::Backend> group_;
   const int64_t rank_, ranks_;
+  const GradientSums sums_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::shared_ptr<const void> alive_;  // of the calls from backward
   at::Tensor values_;
   MicroBatchRound round_;
-  bool in_round_ = false;
+  bool in_round_ = false, had_gradients_ = false;  // had_gradients_: some round of the step had
+  bool has_failed_ = false;                        // a collective
   size_t unsent_ = 0;  // units that the round has yet to send, which are the first
+  TrafficByCollective sent_, sent_before_round_;
+  double waited_ = 0;
 };
 
 }  // namespace dtk::policies

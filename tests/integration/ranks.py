@@ -1,0 +1,95 @@
+"""Ranks that are processes of a test, which train together."""
+
+import hashlib
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import programs
+from programs import ProgramTest, TENSOR_FILES, end, settings
+
+# 200 images: an epoch is eight steps of 24 and one of 8, whose micro-batches are four of twelve.
+JOB = {
+    "data__batch": 24,
+    "data__drop_last": "false",
+    "train__accumulate": 12,
+    "train__steps": 20,
+    "train__log_every": 1,
+    "train__checkpoint_every": 7,
+    "train__keep_checkpoints": 9,
+    "model__class_dropout": 0.3,
+    "optimizer__clip": 0.5,
+}
+LAST = "checkpoints/step-00000020"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class RanksTest(ProgramTest):
+    def environment(self, rank: int, ranks: int, port: int) -> dict[str, str]:
+        if ranks == 1:
+            return os.environ | {"OMP_NUM_THREADS": "1"}
+        own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
+
+    def start_rank(
+        self, rank: int, ranks: int, port: int, *arguments: str, config: str = "tiny.toml", folder: Path | None = None
+    ) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [str(programs.TRAIN), "--config", config, "--device", "cpu", *arguments],
+            cwd=folder or self.folder,
+            env=self.environment(rank, ranks, port),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(end, process)
+        return process
+
+    def start_ranks(self, ranks: int, *arguments: str, config: str = "tiny.toml", **values) -> list[subprocess.Popen]:
+        port = free_port()
+        words = [*settings(values), *arguments]
+        return [self.start_rank(rank, ranks, port, *words, config=config) for rank in range(ranks)]
+
+    def finish(self, started: list[subprocess.Popen], timeout: float = 100) -> list[tuple[int, str, str]]:
+        """Exit code, output and errors of each."""
+        results = []
+        for process in started:
+            output, errors = process.communicate(timeout=timeout)
+            results.append((process.returncode, output, errors))
+        return results
+
+    def run_ranks(self, ranks: int, *arguments: str, **values) -> str:
+        """What the leader says of a run that comes to its end, and nobody else does."""
+        results = self.finish(self.start_ranks(ranks, *arguments, **values))
+        self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * ranks)
+        self.assertEqual([output for _, output, _ in results[1:]], [""] * (ranks - 1))
+        return results[0][1]
+
+    def hashes(self, run: str, checkpoint: str = LAST) -> dict[str, str]:
+        """SHA-256 of each file of tensors."""
+        files = {name: self.folder / run / checkpoint / name for name in TENSOR_FILES}
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+    def losses(self, run: str) -> list[tuple[int, float, float]]:
+        return [(one["step"], one["loss"], one["gradient_norm"]) for one in self.log(run) if one["event"] == "step"]
+
+    def launch(self, *command: str, **variables) -> None:
+        self.train(train__out="alone", **(JOB | {"train__steps": 3}))
+        words = settings(JOB | {"train__steps": 3})
+        result = subprocess.run(
+            [*command, str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu", *words],
+            cwd=self.folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | {name: str(value) for name, value in variables.items()},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        last = "checkpoints/step-00000003"
+        self.assertEqual(self.hashes("run", last), self.hashes("alone", last))

@@ -1,0 +1,70 @@
+#include "toolkit/plan/worlds.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "toolkit/config/rules.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/core/text_table.h"
+#include "toolkit/distributed/agreement.h"
+#include "toolkit/plan/plan_text.h"
+
+namespace dtk {
+
+using policies::Category;
+
+std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
+                              const std::vector<int64_t>& worlds, const planner::SimulationOptions& options) {
+  std::vector<Plan> plans;
+  for (const int64_t ranks : worlds) {
+    LoadedConfig one = loaded;
+    int64_t& accumulate = one.config.train.accumulate;
+    const int64_t micro_batch = samples_of_micro_batch(one.config);
+    accumulate = (accumulate + ranks - 1) / ranks * ranks;
+    one.config.data.batch = micro_batch * accumulate;
+    one.origins["train.accumulate"] = {Origin::Source::planned, "a multiple of the ranks"};
+    share_out(one, ranks);
+    std::optional<CheckpointPlacement> placement;
+    if (placement_is_open(one.config)) placement = place_checkpoints(one, device, options);
+    plans.push_back(make_plan(std::move(one), device, options));
+    plans.back().placement = std::move(placement);
+  }
+  return plans;
+}
+
+std::string worlds_text(const std::string& name, const LoadedConfig& loaded, const std::vector<Plan>& plans) {
+  int64_t highest = 0;
+  for (const Plan& plan : plans) highest = std::max(highest, plan.memory.peak().peak.bytes);
+  const ByteUnit unit = unit_for(highest);
+  std::vector<std::vector<std::string>> rows = {{"ranks", "data.batch", "micro-batches", "a rank's", "state",
+                                                 "peak", "host", "sent a step", "messages"}};
+  for (const Plan& plan : plans) {
+    const policies::PhasePeak peak = plan.memory.peak();
+    int64_t state = 0;
+    for (const Category category :
+         {Category::parameters, Category::frozen, Category::optimizer, Category::ema})
+      state += peak.peak.of(category);
+    const policies::Traffic sent = total(plan.sent);
+    const int64_t micro_batches = plan.loaded.config.train.accumulate, ranks = plan.loaded.ranks;
+    rows.push_back({std::to_string(ranks), std::to_string(plan.loaded.config.data.batch),
+                    std::to_string(micro_batches), std::to_string(micro_batches / ranks),
+                    in_unit(state, unit), in_unit(peak.peak.bytes, unit),
+                    in_unit(plan.memory.host.peak.bytes, unit), in_unit(sent.bytes, unit),
+                    std::to_string(sent.messages)});
+  }
+  return fmt::format(
+      "{} on {}, micro-batches of {}: planned, nothing was computed\n"
+      "In {}, of the rank that holds most; state: weights, moments, and an average that is kept there. Sent: "
+      "by each.\n\n{}",
+      name, plans.front().memory.device.str(), samples_of_micro_batch(loaded.config), unit.name,
+      aligned(rows));
+}
+
+std::string worlds_json(const std::vector<Plan>& plans) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Plan& plan : plans) all.push_back(nlohmann::ordered_json::parse(plan_json(plan)));
+  return all.dump(2) + "\n";
+}
+
+}  // namespace dtk

@@ -1,0 +1,23 @@
+// Plans of one job on several numbers of ranks.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "toolkit/plan/plan.h"
+
+namespace dtk {
+
+/// One for each of `worlds`, in their order. The micro-batch stays what it is, data.batch / train.accumulate
+/// samples; where ranks do not divide the number of micro-batches it becomes their next multiple, and
+/// data.batch what follows. `loaded`: of one rank. Throws as make_plan() and share_out().
+std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
+                              const std::vector<int64_t>& worlds,
+                              const planner::SimulationOptions& options = {});
+
+/// A row each, in the unit of the largest peak.
+std::string worlds_text(const std::string& name, const LoadedConfig& loaded, const std::vector<Plan>& plans);
+/// An array of plans, as plan_json() writes each.
+std::string worlds_json(const std::vector<Plan>& plans);
+
+}  // namespace dtk

@@ -45,6 +45,7 @@ std::string collective_cause(const std::exception& error) {
   text.resize(std::min(text.find('\n'), text.size()));
   if (text.starts_with('[') && text.find("] ") != text.npos) text.erase(0, text.find("] ") + 2);
   text.resize(std::min(text.find(". This is typically caused"), text.size()));
+  if (text.ends_with('.')) text.pop_back();
   return text;
 }
 
@@ -77,7 +78,10 @@ struct GradientExchange::Unit {
     ready = 0;
     for (Member& member : members) member.reached = false;
   }
-  const std::string& label() const { return members.front().name; }
+  std::string label() const {
+    const std::string& first = members.front().name;
+    return members.size() == 1 ? first : c10::str(first, " and ", members.size() - 1, " more");
+  }
   at::Tensor of(const Member& member, const at::Tensor& all) const {
     return all.narrow(0, member.offset, member.parameter.numel()).view(member.parameter.sizes());
   }
@@ -226,7 +230,7 @@ void GradientExchange::add_up(Unit& unit) {
     received = at::empty({part * contributors()}, values_.options());
     if (!unit.bucket.defined()) unit.bucket = at::empty({0}, values_.options());
   }
-  finish("gradients on their way to the rank that adds them",
+  finish("in the exchange of gradients",
          [&](Works& works) { works.push_back(group_->alltoall_base(received, unit.bucket, taken, sent)); });
   if (round_.contributes[rank])
     count("alltoall", bytes_of(unit.elements() - part), unit.parts() - (part > 0 ? 1 : 0));
@@ -250,7 +254,7 @@ void GradientExchange::gather(Unit& unit) {
   }
   unit.whole.narrow(0, unit.begin(rank_), unit.part(rank_)).copy_(unit.sum);
   free_now(unit.sum);
-  finish("sums of gradients on their way to all ranks", [&](Works& works) {
+  finish("in the exchange of sums", [&](Works& works) {
     for (int64_t from = 0; from < ranks_; ++from) {
       if (unit.part(from) == 0) continue;
       std::vector<at::Tensor> part{unit.whole.narrow(0, unit.begin(from), unit.part(from))};
@@ -267,7 +271,7 @@ void GradientExchange::reduce(Unit& unit) {
   for (size_t i = 0; i < unit.members.size(); ++i) take(unit, i);  // of passes before, where this had none
   unit.whole = std::exchange(unit.bucket, at::Tensor());
   claim(unit.whole, Category::gradients, unit.label());
-  finish("gradients on their way to all ranks", [&](Works& works) {
+  finish("in the exchange of gradients", [&](Works& works) {
     std::vector<at::Tensor> all{unit.whole};
     works.push_back(group_->allreduce(all));
   });
@@ -297,7 +301,7 @@ void GradientExchange::end_round() {
   const at::NoGradGuard no_grad;
   if (round_.contributes[static_cast<size_t>(rank_)] && unsent_ > 0) refuse_missed();
   while (unsent_ > 0) send(*units_[--unsent_]);
-  finish("values of the micro-batches on their way to all ranks", [&](Works& works) {
+  finish("in the exchange of losses", [&](Works& works) {
     std::vector<at::Tensor> all{values_};
     works.push_back(group_->allreduce(all));
   });

@@ -275,8 +275,23 @@ class Disagreement(RanksTest):
         (other / "labels").write_bytes(programs.idx_labels(120))
         (first, _, nothing), (second, _, said) = self.finish(self.start_two(second_folder=other))
         self.assertEqual((first, second, nothing), (4, 4, ""))
-        self.assertRegex(said, r"^dit-train: rank 1 on \S+: other data than at rank 0: ")
+        self.assertRegex(said, r"^dit-train: rank 1 on \S+: the data are others than rank 0's; between its and these: ")
         self.assertFalse((self.folder / "run").exists())
+
+    def test_about_contents_is_seen_where_they_are_compared(self):
+        other = self.folder / "other"
+        other.mkdir()
+        for name in ("images", "labels", "tiny.toml"):
+            shutil.copy(self.folder / name, other)
+        images = bytearray((other / "images").read_bytes())
+        images[-1] ^= 1
+        (other / "images").write_bytes(images)
+        port = free_port()
+        contents = settings({"data__fingerprint": '"contents"'})
+        started = [self.start_rank(0, 2, port, *contents), self.start_rank(1, 2, port, *contents, folder=other)]
+        results = self.finish(started)
+        self.assertEqual([code for code, _, _ in results], [4, 4], results)
+        self.assertIn("contents", results[1][2])
 
 
 class Variables(RanksTest):
@@ -326,7 +341,8 @@ class Variables(RanksTest):
         self.assertEqual(code, 6)
         self.assertRegex(
             errors,
-            rf"^dit-train: rank 1 on \S+: nobody answers at 127\.0\.0\.1:{port} within 1 s, where rank 0 should be: ",
+            rf"^dit-train: rank 1 on \S+: nobody answers at 127\.0\.0\.1:{port}, where MASTER_ADDR and MASTER_PORT say that rank 0 "
+            r"is; start it, or set them \(distributed\.timeout = 1 s for each try\): ",
         )
 
     def test_of_two_processes_of_one_rank(self):

@@ -89,7 +89,7 @@ class GlooRanks final : public JoinedRanks {
           at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::kDouble)};
       group_->allreduce(view)->wait();
     } catch (const std::exception& error) {
-      throw policies::CollectiveError("what all ranks say: " + policies::collective_cause(error));
+      throw policies::CollectiveError("before the next step: " + policies::collective_cause(error));
     }
     std::vector<std::vector<double>> said;
     for (auto first = all.begin(); said.size() < ranks; first += static_cast<std::ptrdiff_t>(count))
@@ -109,7 +109,7 @@ class GlooRanks final : public JoinedRanks {
   } catch (const policies::CollectiveError&) {
     throw;
   } catch (const std::exception& error) {
-    throw policies::CollectiveError("what rank 0 says: " + policies::collective_cause(error));
+    throw policies::CollectiveError("before the first step: " + policies::collective_cause(error));
   }
 
   void meet(const std::string& name) override try {
@@ -119,7 +119,7 @@ class GlooRanks final : public JoinedRanks {
   } catch (const policies::CollectiveError&) {
     throw;
   } catch (const std::exception& error) {
-    throw policies::CollectiveError("on the way to " + name + ": " + policies::collective_cause(error));
+    throw policies::CollectiveError("before " + name + ": " + policies::collective_cause(error));
   }
 
   bool leave_word(const LastWord& word) override {
@@ -178,10 +178,13 @@ class GlooRanks final : public JoinedRanks {
             "that no other job has",
             name_, place(), policies::collective_cause(error)));
       }
-      throw not_answering(name_,
-                          fmt::format("nobody answers at {} within {} s, where rank 0 should be", place(),
-                                      static_cast<double>(timeout_.count()) / 1000),
-                          error);
+      throw not_answering(
+          name_,
+          fmt::format(
+              "nobody answers at {}, where MASTER_ADDR and MASTER_PORT say that rank 0 is; start it, or set "
+              "them (distributed.timeout = {} s for each try)",
+              place(), static_cast<double>(timeout_.count()) / 1000),
+          error);
     }
     if (launch_.launcher_serves && launch_.attempt != "0" && base_->check({kEnded})) {
       const LastWord word = word_of(text_of(base_->get(kEnded)));

@@ -53,12 +53,16 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
                     in_unit(plan.memory.host.peak.bytes, unit), in_unit(sent.bytes, unit),
                     std::to_string(sent.messages)});
   }
+  const c10::Device device = plans.front().memory.device;
   return fmt::format(
-      "{} on {}, micro-batches of {}: planned, nothing was computed\n"
-      "In {}, of the rank that holds most; state: weights, moments, and an average that is kept there. Sent: "
-      "by each.\n\n{}",
-      name, plans.front().memory.device.str(), samples_of_micro_batch(loaded.config), unit.name,
-      aligned(rows));
+      "{} on {}, micro-batches of {}, of which data.batch has as many as the ranks divide: planned, nothing "
+      "was "
+      "computed\n"
+      "In {}, tensors of the rank that holds most; state: weights, moments, and an average that is kept "
+      "there. "
+      "Sent: by each.{}\n\n{}",
+      name, device.str(), samples_of_micro_batch(loaded.config), unit.name,
+      device.is_cuda() ? " What the device adds and NCCL takes is not in it." : "", aligned(rows));
 }
 
 std::string worlds_json(const std::vector<Plan>& plans) {

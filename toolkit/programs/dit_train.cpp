@@ -195,7 +195,7 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   if (is_automatic) checkpoint = checkpoint_in(files, loaded.config.train.out).value_or("");
   share_out(loaded, launch ? launch->ranks : 1, micro_batches_of(files, checkpoint));
   if (arguments.print_config) {
-    std::printf("%s", printable(print_config(loaded)).c_str());
+    if (!launch || launch->rank == 0) std::printf("%s", printable(print_config(loaded)).c_str());
     return ExitCode::done;
   }
 
@@ -244,7 +244,8 @@ Ending ending_among(JoinedRanks& ranks, const Ending& own) {
     return {own.code, is_first ? text : ""};
   }
   const std::optional<LastWord> word = ranks.last_word();
-  return word ? Ending{word->code, ""} : Ending{own.code, text};
+  if (word) return {word->code, ""};
+  return {own.code, text + "; start all ranks again: --resume auto goes on from the last checkpoint"};
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Ending ending(const char* when_out_of_memory) {
   } catch (const policies::PolicyError& error) {
     return {ExitCode::configuration, error.what()};
   } catch (const policies::CollectiveError& error) {
-    return {ExitCode::ranks, std::string("another rank does not answer: ") + error.what()};
+    return {ExitCode::ranks, std::string("another rank failed or does not answer, ") + error.what()};
   } catch (const c10::OutOfMemoryError& error) {
     return {ExitCode::memory, std::string(error.what_without_backtrace()) + "; " + when_out_of_memory};
   } catch (const std::bad_alloc&) {

@@ -89,7 +89,8 @@ DataIdentity identity_of(const RunData& data, const DataOptions& options, const 
   DataIdentity identity = data.all->identity();
   identity.held_out_below = data.split.held_out_below;
   // Data that are planned have no values.
-  if (options.fingerprint == Fingerprint::contents && world.files.keeps_content())
+  const bool follows = world.ranks != nullptr && !world.ranks->leads();
+  if (options.fingerprint == Fingerprint::contents && (world.files.keeps_content() || follows))
     identity.contents = contents_sha256(*data.all);
   return identity;
 }
@@ -99,7 +100,7 @@ void agree_on_data(Ranks& ranks, const DataIdentity& own) {
       parse_identity(ranks.leader_says("data", identity_text(own)), "the leader's data");
   const std::vector<std::string> differing = differences(leaders, own);
   if (differing.empty()) return;
-  throw DataError("other data than at rank 0: " + first_few(differing, 3) +
+  throw DataError("the data are others than rank 0's; between its and these: " + first_few(differing, 3) +
                   "; give all ranks the same files");
 }
 

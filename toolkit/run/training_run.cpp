@@ -269,6 +269,11 @@ class Run final : public TrainingRun {
     if (!goes_on) {
       world_.observer.detail(print_config(loaded_));
       world_.observer.message(training_line(model_, facts, out_));
+      if (world_.ranks != nullptr) {
+        const int64_t micro_batches = config_.train.accumulate, ranks = world_.ranks->size();
+        world_.observer.message(fmt::format("{} ranks, each runs {} of the {} micro-batches of a step", ranks,
+                                            micro_batches / ranks, micro_batches));
+      }
       for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
       world_.observer.detail("device: " + device_.str());
       for (const std::string& note : loaded_.notes) world_.observer.message(note);

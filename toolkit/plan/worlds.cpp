@@ -37,7 +37,7 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
   int64_t highest = 0;
   for (const Plan& plan : plans) highest = std::max(highest, plan.memory.peak().peak.bytes);
   const ByteUnit unit = unit_for(highest);
-  std::vector<std::vector<std::string>> rows = {{"ranks", "data.batch", "micro-batches", "a rank's", "state",
+  std::vector<std::vector<std::string>> rows = {{"ranks", "data.batch", "micro-batches", "each runs", "state",
                                                  "peak", "host", "sent a step", "messages"}};
   for (const Plan& plan : plans) {
     const policies::PhasePeak peak = plan.memory.peak();

@@ -120,18 +120,22 @@ void check_one_question(const Given& given) {
   }
 }
 
+// One number of a list. `kind`: "frames; allowed: ..."
+int64_t count_in(const Given& given, const char* argument, const std::string& text, int64_t most,
+                 const std::string& kind) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= most) return count;
+  fail_argument(given.place(argument), "\"" + text + "\" is no number of " + kind);
+}
+
 std::vector<int64_t> counts_of(const Given& given) {
   std::vector<int64_t> counts;
   std::string list = given.text("frames");
   while (!list.empty()) {
     const size_t end = std::min(list.find(','), list.size());
-    int64_t count = 0;
-    const auto [rest, error] = std::from_chars(list.data(), list.data() + end, count);
-    if (error != std::errc() || rest != list.data() + end || count < 1 || count > (1 << 24))
-      fail_argument(given.place("frames"), "\"" + list.substr(0, end) + "\"" +
-                                               " is no number of frames; allowed: numbers in [1, 16777216], "
-                                               "separated by commas");
-    counts.push_back(count);
+    counts.push_back(count_in(given, "frames", list.substr(0, end), 1 << 24,
+                              "frames; allowed: numbers in [1, 16777216], separated by commas"));
     list.erase(0, end + 1);
   }
   std::sort(counts.begin(), counts.end());
@@ -179,12 +183,7 @@ void parse_inference(const Given& given, PlanArguments& arguments) {
 }
 
 int64_t ranks_in(const Given& given, const char* argument, const std::string& text) {
-  int64_t ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= kMaxRanks)
-    return ranks;
-  fail_argument(given.place(argument),
-                fmt::format("\"{}\" is no number of ranks; allowed: [1, {}]", text, kMaxRanks));
+  return count_in(given, argument, text, kMaxRanks, fmt::format("ranks; allowed: [1, {}]", kMaxRanks));
 }
 
 // --world N

@@ -16,6 +16,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/distributed/ranks.h"
 #include "toolkit/io/file_system.h"
+#include "toolkit/io/forgotten_file.h"
 #include "toolkit/run/run.h"
 
 namespace dtk {
@@ -23,8 +24,8 @@ namespace dtk {
 /// Nothing exists and all that is written is forgotten.
 class NoFiles final : public FileSystem {
  public:
-  std::unique_ptr<WritableFile> create(const Path&) override { return std::make_unique<File>(); }
-  std::unique_ptr<WritableFile> append(const Path&) override { return std::make_unique<File>(); }
+  std::unique_ptr<WritableFile> create(const Path&) override { return std::make_unique<ForgottenFile>(); }
+  std::unique_ptr<WritableFile> append(const Path&) override { return std::make_unique<ForgottenFile>(); }
   using FileSystem::read;
   std::string read(const Path& path, uint64_t) override {
     throw FileError(path.string() + ": a plan reads no files");
@@ -40,13 +41,6 @@ class NoFiles final : public FileSystem {
   std::unique_ptr<FileLock> try_lock(const Path&) override { return std::make_unique<FileLock>(); }
   void sync_directory(const Path&) override {}
   bool keeps_content() const override { return false; }
-
- private:
-  class File final : public WritableFile {
-    void write(const void*, size_t) override {}
-    void sync() override {}
-    void close() override {}
-  };
 };
 
 /// The leader of so many ranks, which has the largest part of what they share; the others say what it says.

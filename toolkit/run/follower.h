@@ -8,6 +8,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/io/file_system.h"
+#include "toolkit/io/forgotten_file.h"
 #include "toolkit/run/run.h"
 
 namespace dtk {
@@ -19,10 +20,10 @@ class FollowerFiles final : public FileSystem {
   FollowerFiles(FileSystem& files, std::filesystem::path run) : files_(files), run_(std::move(run)) {}
 
   std::unique_ptr<WritableFile> create(const Path&) override {
-    return changed(std::make_unique<Forgotten>());
+    return changed(std::make_unique<ForgottenFile>());
   }
   std::unique_ptr<WritableFile> append(const Path&) override {
-    return changed(std::make_unique<Forgotten>());
+    return changed(std::make_unique<ForgottenFile>());
   }
   using FileSystem::read;
   std::string read(const Path& path, uint64_t most) override {
@@ -50,12 +51,6 @@ class FollowerFiles final : public FileSystem {
   bool keeps_content() const override { return false; }
 
  private:
-  class Forgotten final : public WritableFile {
-    void write(const void*, size_t) override {}
-    void sync() override {}
-    void close() override {}
-  };
-
   std::unique_ptr<WritableFile> changed(std::unique_ptr<WritableFile> file) {
     changed_ = true;
     return file;

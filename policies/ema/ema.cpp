@@ -76,8 +76,9 @@ double ema_decay(const EmaOptions& options, int64_t n) {
   return std::min(options.decay, (1.0 + count) / (10.0 + count));
 }
 
-Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_ptr<StagingCopies> engine)
-    : options_(options) {
+Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_ptr<StagingCopies> engine,
+         bool of_own_parts)
+    : options_(options), of_own_parts_(of_own_parts) {
   check_options(options);
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
@@ -250,6 +251,7 @@ PolicyState Ema::state() const {
   PolicyState state;
   for (size_t i = 0; i < names_.size(); ++i) state.tensors.emplace_back(names_[i], averages_[i]);
   state.counters["updates"] = updates_;
+  state.of_own_parts = of_own_parts_;
   return state;
 }
 

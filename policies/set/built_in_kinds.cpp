@@ -6,6 +6,7 @@
 #include <dtk/policies/fusion.h>
 #include <dtk/policies/inference.h>
 #include <dtk/policies/internal/checkpoint_policy.h>
+#include <dtk/policies/internal/shard_policy.h>
 #include <dtk/policies/precision.h>
 
 #include <utility>
@@ -90,12 +91,28 @@ class FusionKind final : public BuiltIn {
   std::string baseline(const PolicyOptions&) const override { return "operators one after the other"; }
 };
 
+class ShardKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions&, const Subject& subject,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<ShardPolicy>(*subject.shards);
+  }
+  bool acts_alone() const override { return false; }
+  bool acts_without_step() const override { return false; }
+  std::string baseline(const PolicyOptions&) const override {
+    return "moments, gradients and average whole at each rank";
+  }
+};
+
 class EmaKind final : public BuiltIn {
  public:
   using BuiltIn::BuiltIn;
   std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>& engine) const override {
-    return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine));
+    const bool of_own_parts = subject.shards != nullptr && subject.shards->divides();
+    return std::make_unique<Ema>(options.ema, of_own_parts ? subject.shards->own() : subject.parameters,
+                                 std::move(engine), of_own_parts);
   }
   bool acts_without_step() const override { return false; }
   StepsOption period(PolicyOptions& options) const override { return {"every", &options.ema.every}; }
@@ -225,10 +242,11 @@ std::vector<const PolicyKind*> built_in_kinds() {
   static const PrecisionKind precision("precision");
   static const AttentionKind attention("attention");
   static const FusionKind fusion("fusion");
+  static const ShardKind shard("shard");
   static const EmaKind ema("ema");
   static const CheckpointKind checkpoint("checkpoint");
   static const InferenceKind inference("inference");
-  return {&precision, &attention, &fusion, &ema, &checkpoint, &inference};
+  return {&precision, &attention, &fusion, &shard, &ema, &checkpoint, &inference};
 }
 
 }  // namespace dtk::policies

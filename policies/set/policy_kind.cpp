@@ -9,7 +9,7 @@ namespace dtk::policies {
 namespace {
 
 struct Kinds {
-  std::vector<const PolicyKind*> all = built_in_kinds(), training = {}, inference = {};
+  std::vector<const PolicyKind*> all = built_in_kinds(), training = {}, alone = {}, inference = {};
   bool listed = false;
 };
 
@@ -25,6 +25,7 @@ const Kinds& listed_kinds() {
   now.listed = true;
   for (const PolicyKind* const kind : now.all) {
     if (kind->acts_in_training()) now.training.push_back(kind);
+    if (kind->acts_in_training() && kind->acts_alone()) now.alone.push_back(kind);
     if (kind->acts_without_gradient()) now.inference.push_back(kind);
   }
   return now;
@@ -33,7 +34,7 @@ const Kinds& listed_kinds() {
 }  // namespace
 
 void register_policy(const PolicyKind& kind) {
-  auto& [all, training, inference, listed] = kinds();
+  auto& [all, training, alone, inference, listed] = kinds();
   const std::string name = kind.name();
   if (listed) throw std::logic_error("the policy " + name + " is registered after the list was read");
   if (std::any_of(all.begin(), all.end(), [&](const auto* other) { return other->name() == name; }))
@@ -43,6 +44,10 @@ void register_policy(const PolicyKind& kind) {
 
 const std::vector<const PolicyKind*>& policy_kinds() {
   return listed_kinds().training;
+}
+
+const std::vector<const PolicyKind*>& policy_kinds(int64_t ranks) {
+  return ranks > 1 ? listed_kinds().training : listed_kinds().alone;
 }
 
 const std::vector<const PolicyKind*>& inference_kinds() {
@@ -81,14 +86,15 @@ void PolicyKind::switch_to(PolicyOptions& options, c10::Device, bool on) const {
   if (on != (now != Enabled::off)) now = on ? Enabled::by_default : Enabled::off;
 }
 
-PolicySwitches switches_of(const PolicyOptions& options, c10::Device device) {
+PolicySwitches switches_of(const PolicyOptions& options, c10::Device device, int64_t ranks) {
   PolicySwitches on;
-  for (const PolicyKind* const kind : policy_kinds()) on.push_back(kind->is_on(options, device));
+  for (const PolicyKind* const kind : policy_kinds(ranks)) on.push_back(kind->is_on(options, device));
   return on;
 }
 
-PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on) {
-  for (size_t i = 0; i < on.size(); ++i) policy_kinds()[i]->switch_to(options, device, on[i]);
+PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on,
+                            int64_t ranks) {
+  for (size_t i = 0; i < on.size(); ++i) policy_kinds(ranks)[i]->switch_to(options, device, on[i]);
   return options;
 }
 

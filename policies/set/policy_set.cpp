@@ -3,6 +3,7 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/shards.h>
 #include <dtk/policies/simulation.h>
 
 #include <numeric>
@@ -30,13 +31,24 @@ class Scopes final : public PolicyScope {
   std::vector<std::unique_ptr<PolicyScope>> scopes_;
 };
 
+void refuse_without_ranks(const PolicyOptions& options, const Subject& subject) {
+  if (!subject.training || (subject.shards != nullptr && subject.shards->ranks() > 1)) return;
+  for (const PolicyKind* const kind : policy_kinds()) {
+    if (kind->acts_alone() || kind->enabled(options) != Enabled::on) continue;
+    const std::string key = "policies." + kind->name() + ".enabled";
+    throw PolicyError(key, " = true has no effect where one rank trains alone; start several, or remove it");
+  }
+}
+
 }  // namespace
 
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
                      std::unique_ptr<StagingCopies> engine)
     : engine_(std::make_unique<SavedTensorEngineGuard>()),
       use_(std::make_shared<SeamUse>()),
-      kinds_(subject.training ? policy_kinds() : inference_kinds()) {
+      kinds_(subject.training ? policy_kinds(subject.shards == nullptr ? 1 : subject.shards->ranks())
+                              : inference_kinds()) {
+  refuse_without_ranks(options, subject);
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
   for (const auto& [name, parameter] : subject.parameters) {
     if (!parameter.requires_grad()) mark_frozen(parameter);
@@ -91,10 +103,11 @@ void PolicySet::after_step_unless(const at::Tensor& skipped) {
 }
 
 std::unique_ptr<WeightExchange> PolicySet::sampling_weights() {
-  for (const auto& policy : list_) {
-    if (auto weights = policy->sampling_weights()) return weights;
-  }
-  return nullptr;
+  std::unique_ptr<WeightExchange> weights;
+  for (const auto& policy : list_)
+    if (weights == nullptr) weights = policy->sampling_weights();
+  for (const auto& policy : list_) weights = policy->around(std::move(weights));
+  return weights;
 }
 
 int64_t PolicySet::period() const {

@@ -234,7 +234,7 @@ void CheckpointStore::write_partial(int64_t step, const TensorFiles& tensor_file
   CheckpointManifest manifest{step, {}};
   for (const auto& [name, tensors] : tensor_files) {
     manifest.files.push_back(write_durably(files_, partial, name, [&list = tensors](WritableFile& file) {
-      write_safetensors(file, list, {{"format", "pt"}});
+      write_given_tensors(file, list, {{"format", "pt"}});
     }));
   }
   for (const auto& [name, text] : text_files) {

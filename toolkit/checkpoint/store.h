@@ -34,8 +34,8 @@ std::vector<int64_t> steps_to_remove(std::vector<StepState> checkpoints, int64_t
 class CheckpointStore {
  public:
   using Path = std::filesystem::path;
-  using TensorFiles = std::map<std::string, std::vector<NamedTensor>>;  // file name -> tensors
-  using TextFiles = std::map<std::string, std::string>;                 // file name -> content
+  using TensorFiles = std::map<std::string, std::vector<WrittenTensor>>;  // file name -> tensors
+  using TextFiles = std::map<std::string, std::string>;                   // file name -> content
 
   /// Keeps the newest `keep` (at least 1) complete checkpoints. Touches nothing yet; `files` must outlive
   /// this.

@@ -454,8 +454,8 @@ Example: dit-train --config base --set train.out=runs/mine
 }
 
 std::string plan_help() {
-  const std::string policies = std::to_string(policies::policy_kinds().size());
-  const std::string rows = std::to_string(1 << policies::policy_kinds().size());
+  const std::string policies = std::to_string(policies::policy_kinds(/*ranks=*/1).size());
+  const std::string rows = std::to_string(1 << policies::policy_kinds(/*ranks=*/1).size());
   return R"(dit-plan: the memory that a configured training job takes, before it is run.
 
 Usage: dit-plan --config FILE [options]

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Logging.h>
-#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/collectives.h>
 #include <unistd.h>
 
 #include <array>

@@ -31,33 +31,33 @@ constexpr std::string_view safetensors_metadata_key = "__metadata__";
 
 constexpr int header_depth = 3;  // header, tensor, shape
 
-std::string_view written_dtype(const NamedTensor& entry) {
-  const std::string_view name = name_among(&FileDtype::safetensors, entry.tensor.scalar_type());
+std::string_view written_dtype(const WrittenTensor& entry) {
+  const std::string_view name = name_among(&FileDtype::safetensors, entry.type);
   if (!name.empty()) return name;
   throw std::invalid_argument(fmt::format("tensor {} has dtype {}; safetensors files hold {}",
-                                          in_quotes(entry.name), c10::toString(entry.tensor.scalar_type()),
+                                          in_quotes(entry.name), c10::toString(entry.type),
                                           listed(&FileDtype::safetensors)));
 }
 
 /// Pointers to the tensors in the order they are written in.
-std::vector<const NamedTensor*> file_order(const std::vector<NamedTensor>& tensors) {
-  std::vector<const NamedTensor*> order;
+std::vector<const WrittenTensor*> file_order(const std::vector<WrittenTensor>& tensors) {
+  std::vector<const WrittenTensor*> order;
   std::map<std::string_view, int> count;
-  for (const NamedTensor& entry : tensors) {
+  for (const WrittenTensor& entry : tensors) {
     if (entry.name == safetensors_metadata_key) {
       throw std::invalid_argument("the name " + in_quotes(entry.name) + " is reserved in safetensors files");
     }
     if (++count[entry.name] > 1) {
       throw std::invalid_argument("two tensors have the name " + in_quotes(entry.name));
     }
-    if (!entry.tensor.defined()) {
+    if (entry.type == c10::ScalarType::Undefined) {
       throw std::invalid_argument("tensor " + in_quotes(entry.name) + " is undefined");
     }
     order.push_back(&entry);
   }
-  std::sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    const auto a_width = a->tensor.element_size();
-    const auto b_width = b->tensor.element_size();
+  std::sort(order.begin(), order.end(), [](const WrittenTensor* a, const WrittenTensor* b) {
+    const auto a_width = c10::elementSize(a->type);
+    const auto b_width = c10::elementSize(b->type);
     return a_width != b_width ? a_width > b_width : a->name < b->name;
   });
   return order;
@@ -72,7 +72,11 @@ std::string literal(const std::string& text) {
   }
 }
 
-std::string header_of(const std::vector<const NamedTensor*>& order,
+uint64_t bytes_of(const WrittenTensor& entry) {
+  return bytes_of_values(entry.type, entry.shape).value();
+}
+
+std::string header_of(const std::vector<const WrittenTensor*>& order,
                       const std::map<std::string, std::string>& metadata) {
   constexpr size_t alignment = 8;
   std::string header = "{";
@@ -88,9 +92,9 @@ std::string header_of(const std::vector<const NamedTensor*>& order,
     add(std::string(safetensors_metadata_key), "{" + values + "}");
   }
   uint64_t begin = 0;
-  for (const NamedTensor* entry : order) {
-    const uint64_t end = begin + entry->tensor.nbytes();
-    const Json shape = entry->tensor.sizes().vec();
+  for (const WrittenTensor* entry : order) {
+    const uint64_t end = begin + bytes_of(*entry);
+    const Json shape = entry->shape;
     add(entry->name, fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
                                  written_dtype(*entry), shape.dump(), begin, end));
     begin = end;
@@ -291,16 +295,27 @@ SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const
 
 void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  const std::vector<const NamedTensor*> order = file_order(tensors);
+  write_given_tensors(out, {tensors.begin(), tensors.end()}, metadata);
+}
+
+void write_given_tensors(WritableFile& out, const std::vector<WrittenTensor>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  const std::vector<const WrittenTensor*> order = file_order(tensors);
   const std::string header = header_of(order, metadata);
   std::string length;
   append_little_endian(length, header.size(), safetensors_length_bytes);
   out.write(length.data(), length.size());
   out.write(header.data(), header.size());
-  for (const NamedTensor* entry : order) {
-    const policies::HostCopyScope copy;
-    const at::Tensor values = entry->tensor.detach().cpu().resolve_neg().contiguous();
-    if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
+  for (const WrittenTensor* entry : order) {
+    uint64_t written = 0;
+    entry->give([&](const at::Tensor& some) {
+      const policies::HostCopyScope copy;
+      const at::Tensor values = some.detach().cpu().resolve_neg().contiguous();
+      if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
+      written += values.nbytes();
+    });
+    if (written != 0 && written != bytes_of(*entry))
+      throw std::logic_error("tensor " + in_quotes(entry->name) + " was given in part");
   }
 }
 
@@ -314,12 +329,18 @@ std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesys
     const auto fill = [read, start = header.data_start, entry, path](const at::Tensor& into) {
       read_into(into, read, start, entry, path.string());
     };
+    const auto fill_range = [read, start = header.data_start, entry, path](int64_t first,
+                                                                           const at::Tensor& into) {
+      TensorEntry range = entry;
+      range.begin += static_cast<uint64_t>(first) * into.element_size();
+      read_into(into, read, start, range, path.string());
+    };
     const auto read_anew = [fill, entry] {
       at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
       fill(tensor);
       return tensor;
     };
-    tensors.push_back({entry.name, entry.type, entry.shape, read_anew, fill});
+    tensors.push_back({entry.name, entry.type, entry.shape, read_anew, fill, fill_range});
   }
   return tensors;
 }

@@ -25,6 +25,9 @@ namespace dtk {
 /// that is not UTF-8; FileError from `out`.
 void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
+/// The same of tensors that are given some values at a time.
+void write_given_tensors(WritableFile& out, const std::vector<WrittenTensor>& tensors,
+                         const std::map<std::string, std::string>& metadata = {});
 
 /// The tensors of a file, to be read one at a time, straight into their memory; the header is checked as a
 /// whole. `files` must outlive their readers. Throws FileError naming the file and what is wrong with it.

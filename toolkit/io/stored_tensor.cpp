@@ -1,6 +1,7 @@
 #include "toolkit/io/stored_tensor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Half.h>
@@ -22,6 +23,11 @@ std::string list_line(const std::string& title, const std::vector<std::string>& 
 }
 
 }  // namespace
+
+WrittenTensor::WrittenTensor(std::string name, const at::Tensor& tensor)
+    : name(std::move(name)), type(tensor.scalar_type()), give([tensor](const Take& take) { take(tensor); }) {
+  if (tensor.defined()) shape = tensor.sizes().vec();
+}
 
 void copy_stored(const StoredTensor& from, const at::Tensor& into) {
   const at::NoGradGuard no_grad;
@@ -91,12 +97,35 @@ StoredTensor finite_only(StoredTensor from, const std::function<void()>& refuse)
     if (!is_finite(values)) refuse();
     return values;
   };
+  if (from.read_range) {
+    from.read_range = [read = std::move(from.read_range), refuse](int64_t first, const at::Tensor& into) {
+      read(first, into);
+      if (!is_finite(into)) refuse();
+    };
+  }
   if (!from.read_into) return from;
   from.read_into = [read = std::move(from.read_into), refuse](const at::Tensor& into) {
     read(into);
     if (!is_finite(into)) refuse();
   };
   return from;
+}
+
+StoredTensor part_of(StoredTensor from, int64_t begin, int64_t elements) {
+  StoredTensor part{.name = from.name, .type = from.type, .shape = {elements}, .read = {}};
+  if (!from.read_range) {
+    part.read = [read = std::move(from.read), begin, elements] {
+      return read().view(-1).narrow(0, begin, elements).clone();
+    };
+    return part;
+  }
+  part.read_into = [read = std::move(from.read_range), begin](const at::Tensor& into) { read(begin, into); };
+  part.read = [read = part.read_into, elements, type = from.type] {
+    at::Tensor values = at::empty({elements}, at::TensorOptions().dtype(type));
+    read(values);
+    return values;
+  };
+  return part;
 }
 
 void strip_wrappers(std::vector<StoredTensor>& tensors) {

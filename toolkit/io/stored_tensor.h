@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtk {
@@ -15,6 +16,22 @@ namespace dtk {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+};
+
+/// A tensor on its way to a file.
+struct WrittenTensor {
+  using Take = std::function<void(const at::Tensor& values)>;
+  WrittenTensor(std::string name, const at::Tensor& tensor);
+  WrittenTensor(const NamedTensor& one) : WrittenTensor(one.name, one.tensor) {}
+  WrittenTensor(std::string name, c10::ScalarType type, std::vector<int64_t> shape,
+                std::function<void(const Take&)> give)
+      : name(std::move(name)), type(type), shape(std::move(shape)), give(std::move(give)) {}
+
+  std::string name;
+  c10::ScalarType type;  // Undefined: there is none
+  std::vector<int64_t> shape;
+  /// Calls with all values, some at a time, one after the other; with none where another process writes them.
+  std::function<void(const Take&)> give;
 };
 
 /// A tensor in a file: what it is called and how large it is.
@@ -28,6 +45,8 @@ struct StoredTensor {
   /// The same into a contiguous CPU tensor of this type and shape, with no memory beside it; empty where the
   /// file holds the values otherwise.
   std::function<void(const at::Tensor&)> read_into = {};
+  /// The same for as many elements as the tensor has, from element `first` on; empty likewise.
+  std::function<void(int64_t first, const at::Tensor&)> read_range = {};
   /// Of one that its file holds in few bits, which read() unpacks: the tensors there, by what their names
   /// have behind its own.
   std::shared_ptr<const std::map<std::string, StoredTensor>> parts = nullptr;
@@ -42,6 +61,9 @@ bool is_finite(const at::Tensor& values);
 
 /// `from`, whose values are looked at when they are read: `refuse` is called where is_finite() is false.
 StoredTensor finite_only(StoredTensor from, const std::function<void()>& refuse);
+
+/// Elements [begin, begin + elements) of `from` as it lies, as a tensor of its name with one dimension.
+StoredTensor part_of(StoredTensor from, int64_t begin, int64_t elements);
 
 /// Takes off each prefix "module." or "_orig_mod." that all names share: wrappers of models in Python add it,
 /// the model itself has not.

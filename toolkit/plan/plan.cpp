@@ -60,7 +60,8 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
 }
 
 LoadedConfig with_switches(LoadedConfig loaded, c10::Device device, const policies::PolicySwitches& on) {
-  loaded.config.policies = policies::with_switches(std::move(loaded.config.policies), device, on);
+  loaded.config.policies =
+      policies::with_switches(std::move(loaded.config.policies), device, on, loaded.ranks);
   return loaded;
 }
 
@@ -119,7 +120,7 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
                                 const planner::SimulationOptions& options) {
-  const size_t kinds = policies::policy_kinds().size();
+  const size_t kinds = policies::policy_kinds(loaded.ranks).size();
   std::vector<PlanRow> rows(size_t{1} << kinds);
   for (size_t i = 0; i < rows.size(); ++i) {
     for (size_t kind = kinds; kind-- > 0;) rows[i].on.push_back((i >> kind & 1) != 0);
@@ -133,11 +134,12 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
 
 std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
                                            const planner::SimulationOptions& options) {
-  const policies::PolicySwitches on = policies::switches_of(plan.loaded.config.policies, device);
+  const policies::PolicySwitches on =
+      policies::switches_of(plan.loaded.config.policies, device, plan.loaded.ranks);
   std::vector<PolicyEffect> effects;
   for (size_t i = 0; i < on.size(); ++i) {
     PolicyEffect effect;
-    effect.policy = policies::policy_kinds()[i]->name();
+    effect.policy = policies::policy_kinds(plan.loaded.ranks)[i]->name();
     effect.on = on[i];
     policies::PolicySwitches other = on;
     other[i] = !on[i];

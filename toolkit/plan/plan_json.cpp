@@ -162,7 +162,9 @@ std::string plan_table_json(const std::vector<PlanRow>& rows) {
     std::vector<PolicySaving> savings;
     for (size_t i = 0; i < row.on.size(); ++i)
       savings.push_back(
-          {{policies::policy_kinds()[i]->name(), row.on[i], row.on[i] ? "on" : "off"}, std::nullopt, ""});
+          {{policies::policy_kinds(row.plan.loaded.ranks)[i]->name(), row.on[i], row.on[i] ? "on" : "off"},
+           std::nullopt,
+           ""});
     array.push_back(json_of(row.plan, savings));
   }
   return array.dump(1) + "\n";

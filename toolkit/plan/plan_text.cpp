@@ -276,12 +276,12 @@ std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
 }
 
 // What plan_table() and explain_policies() switch policies to, three a line.
-std::string baselines(const policies::PolicyOptions& options) {
+std::string baselines(const LoadedConfig& loaded) {
   std::string text;
   size_t count = 0;
-  for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
+  for (const policies::PolicyKind* const kind : policies::policy_kinds(loaded.ranks)) {
     if (count > 0) text += count % 3 == 0 ? ";\n" : "; ";
-    text += kind->baseline(options);
+    text += kind->baseline(loaded.config.policies);
     ++count;
   }
   return text + "\n";
@@ -376,7 +376,9 @@ std::string plan_text(const std::string& name, const Plan& plan) {
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
                             std::optional<int64_t> budget, double seconds) {
   std::vector<std::vector<std::string>> cells(1);
-  for (const policies::PolicyKind* const kind : policies::policy_kinds()) cells[0].push_back(kind->name());
+  const LoadedConfig& loaded = rows.front().plan.loaded;
+  for (const policies::PolicyKind* const kind : policies::policy_kinds(loaded.ranks))
+    cells[0].push_back(kind->name());
   const ByteUnit unit = unit_of(rows.back().plan);  // the highest
   cells[0].insert(cells[0].end(), {std::string("peak, ") + unit.name, "phase", "host", "recomputed"});
   if (budget) cells[0].push_back("fits");
@@ -394,8 +396,7 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
   return fmt::format(
       "{}all {} combinations of the policies, in {:.2f} s; recomputed: forward FLOPs that a "
       "step runs again\noff is: {}{}{}\n{}",
-      first_line_of(name, rows.front().plan), rows.size(), seconds,
-      baselines(rows.front().plan.loaded.config.policies), scratch_text(rows),
+      first_line_of(name, rows.front().plan), rows.size(), seconds, baselines(loaded), scratch_text(rows),
       placement ? line("placement", placement_text(*placement)) : "", aligned(cells));
 }
 
@@ -407,7 +408,7 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
     const std::string start = fmt::format("  {:<{}}{}", effect.policy, longest + 1, effect.on ? "on" : "off");
     text += entry(start, longest + 8, effect_words(plan, effect));
   }
-  text += "off is: " + baselines(plan.loaded.config.policies);
+  text += "off is: " + baselines(plan.loaded);
   const auto& not_known = plan.scratch.not_known;
   if (plan.memory.device.is_cpu() && !not_known.empty())
     text += "\n" +

@@ -30,9 +30,11 @@ struct Policies {
   std::vector<policies::PolicyReport> reports;
 };
 
-Policies policies_of(const RunConfig& config, c10::Device device) {
+Policies policies_of(const RunConfig& config, int64_t ranks, c10::Device device) {
   const auto model = make_model(config, device, policies::make_generator(device, 0));
-  const policies::PolicySet set = put_policies_in(config.policies, *model);
+  const PlannedRanks planned(ranks);
+  const auto shards = shards_of(config, *model, ranks > 1 ? &planned : nullptr);
+  const policies::PolicySet set = put_policies_in(config.policies, *model, /*training=*/true, shards.get());
   return {set.period(), set.reports()};
 }
 
@@ -164,7 +166,7 @@ struct Job : PlannedJob {
 };
 
 Job job_of(const LoadedConfig& loaded, c10::Device device, const Steps& how) {
-  const Policies own = policies_of(loaded.config, device);
+  const Policies own = policies_of(loaded.config, loaded.ranks, device);
   Job job;
   job.own = own.reports;
   job.period = own.period;
@@ -173,7 +175,7 @@ Job job_of(const LoadedConfig& loaded, c10::Device device, const Steps& how) {
     visit_periods(quick.policies, [](const policies::PolicyKind&, const policies::StepsOption& option) {
       *option.steps = std::min(*option.steps, kShortPeriod);
     });
-    job.period = policies_of(quick, device).period;
+    job.period = policies_of(quick, loaded.ranks, device).period;
   }
   refuse_long(loaded.config, job.period, how.fold);
   const int64_t steady = job.period * (how.times == Steady::once ? 1 : 2);

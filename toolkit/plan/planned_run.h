@@ -3,7 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/simulate.h>
-#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/collectives.h>
 #include <dtk/policies/report.h>
 
 #include <functional>

@@ -1,7 +1,7 @@
 #include "toolkit/programs/terminal.h"
 
 #include <c10/util/Exception.h>
-#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/collectives.h>
 #include <dtk/policies/report.h>
 #include <sys/ioctl.h>
 #include <torch/version.h>

@@ -22,7 +22,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
-#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/collectives.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/report.h>
 

@@ -11,7 +11,7 @@
 //   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>
-#include <dtk/policies/gradient_exchange.h>
+#include <dtk/policies/collectives.h>
 
 #include <filesystem>
 #include <functional>

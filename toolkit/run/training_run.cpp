@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <dtk/policies/advice.h>
+#include <dtk/policies/collectives.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
@@ -374,13 +375,23 @@ class Run final : public TrainingRun {
 
   // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
   void validate_or_save(RunResult& result) {
+    std::optional<DataError> problem;
     try {
       validate(result);
     } catch (const DataError& error) {
-      save();
-      throw DataError(std::string(error.what()) + "; what was trained is saved as " +
-                      last_checkpoint_.string() + ", its validation was not measured");
+      problem.emplace(error);
     }
+    if (!any_rank(problem.has_value())) return;
+    save();
+    if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why
+    throw DataError(std::string(problem->what()) + "; what was trained is saved as " +
+                    last_checkpoint_.string() + ", its validation was not measured");
+  }
+
+  bool any_rank(bool this_one) const {
+    if (world_.ranks == nullptr) return this_one;
+    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0});
+    return std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
   }
 
   // Only finite states are saved: the scalars are read first.

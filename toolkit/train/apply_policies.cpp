@@ -1,12 +1,14 @@
 #include "toolkit/train/apply_policies.h"
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
 namespace dtk {
 
 policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
                                     const models::NamedTensors& parameters,
-                                    const std::vector<std::string>& paths, bool training) {
+                                    const std::vector<std::string>& paths, bool training,
+                                    policies::Shards* shards) {
   policies::Seam own;
   own.run = seam.run;
   own.keep = seam.keep;
@@ -16,7 +18,8 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
   own.divides_tokens = seam.divides_tokens;
   own.taps = static_cast<policies::Taps>(seam.taps);
   own.policies = seam.policies;
-  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths, training}, own);
+  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths, training, shards},
+                          own);
   seam.run = std::move(own.run);
   seam.keep = std::move(own.keep);
   seam.attention = std::move(own.attention);
@@ -26,6 +29,15 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
   seam.taps = static_cast<models::Taps>(own.taps);
   seam.policies = std::move(own.policies);
   return set;
+}
+
+std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const TrainableModel& model,
+                                            const Ranks* ranks) {
+  const policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
+                                     .norm_parts = config.train.accumulate};
+  const models::NamedTensors parameters = reached_parameters(model);
+  if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);
+  return std::make_unique<policies::Shards>(ranks->group(), parameters, layout);
 }
 
 }  // namespace dtk

@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/train/shard_files.h"
 
 namespace dtk {
 
@@ -64,11 +65,10 @@ bool covers(const std::string& pattern, const std::string& name) {
 
 }  // namespace
 
-AdamW::AdamW(const OptimizerOptions& options,
-             const std::vector<std::pair<std::string, at::Tensor>>& parameters, NotFinite on_not_finite)
-    : options_(options), on_not_finite_(on_not_finite) {
-  for (const auto& [name, parameter] : parameters) {
-    if (!parameter.requires_grad()) continue;
+AdamW::AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone,
+             policies::Shards& shards, NotFinite on_not_finite)
+    : alone_(std::move(alone)), shards_(shards), options_(options), on_not_finite_(on_not_finite) {
+  for (const auto& [name, parameter] : shards_.own()) {
     names_.push_back(name);
     parameters_.push_back(parameter);
     OwnerScope owner(Category::optimizer, "exp_avg");
@@ -76,7 +76,6 @@ AdamW::AdamW(const OptimizerOptions& options,
     OwnerScope second(Category::optimizer, "exp_avg_sq");
     exp_avg_sq_.push_back(at::zeros_like(parameter, at::kFloat));
   }
-  if (parameters_.empty()) throw std::invalid_argument("AdamW: no parameter needs a gradient");
   groups_ = groups_of(options_, names_);
   if (options_.decays == Decays::matrices) groups_ = without_decay_of_vectors(groups_);
   OwnerScope owner(Category::optimizer, "scalars");
@@ -85,6 +84,17 @@ AdamW::AdamW(const OptimizerOptions& options,
   gradient_norm_ = at::zeros({}, scalar);
   stopped_ = at::zeros({}, scalar);
 }
+
+AdamW::AdamW(const OptimizerOptions& options, policies::Shards& shards, NotFinite on_not_finite)
+    : AdamW(options, nullptr, shards, on_not_finite) {}
+
+AdamW::AdamW(const OptimizerOptions& options,
+             const std::vector<std::pair<std::string, at::Tensor>>& parameters, NotFinite on_not_finite)
+    : AdamW(options, std::make_unique<policies::Shards>(parameters), on_not_finite) {}
+
+AdamW::AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone,
+             NotFinite on_not_finite)
+    : AdamW(options, std::move(alone), *alone, on_not_finite) {}
 
 std::vector<std::string> AdamW::without_gradient() const {
   std::vector<std::string> names;
@@ -129,12 +139,14 @@ void AdamW::apply(double lr) {
 
 void AdamW::apply_to(const Group& group, double lr) {
   const auto of_group = [&](const std::vector<at::Tensor>& all) {
-    if (group.members.size() == all.size()) return all;
+    if (group.members.size() == all.size() && !shards_.divides()) return all;
     std::vector<at::Tensor> some;
-    for (const size_t member : group.members) some.push_back(all[member]);
+    for (const size_t member : group.members)
+      if (parameters_[member].numel() > 0) some.push_back(all[member]);
     return some;
   };
-  const std::vector<at::Tensor> steps(group.members.size(), step_);
+  const std::vector<at::Tensor> steps(of_group(parameters_).size(), step_);
+  if (steps.empty()) return;  // other ranks have them
   at::_fused_adamw_(of_group(parameters_), of_group(gradients_), of_group(exp_avg_), of_group(exp_avg_sq_),
                     {}, steps, lr * group.factor, options_.beta1, options_.beta2, group.weight_decay,
                     options_.eps,
@@ -176,20 +188,49 @@ std::vector<AdamW::Group> AdamW::without_decay_of_vectors(const std::vector<Grou
   for (const Group& group : groups) {
     Group matrices{group.factor, group.weight_decay, {}}, vectors{group.factor, 0.0, {}};
     for (const size_t member : group.members)
-      (parameters_[member].dim() < 2 ? vectors : matrices).members.push_back(member);
+      (shards_.parameters()[member].second.dim() < 2 ? vectors : matrices).members.push_back(member);
     for (Group* const one : {&matrices, &vectors})
       if (!one->members.empty()) split.push_back(std::move(*one));
   }
   return split;
 }
 
+// The L2 norm over all ranks of what each has, one tensor a parameter: over fixed parts, so that its bits
+// tell nothing of their number.
+at::Tensor AdamW::norm_of(const std::vector<at::Tensor>& tensors) const {
+  const std::vector<policies::Shards::NormPart>& own = shards_.own_norm_parts();
+  std::vector<at::Tensor> parts;
+  parts.reserve(own.size());
+  for (const auto& [parameter, part, index] : own) {
+    const at::Tensor& tensor = tensors[parameter];
+    const bool is_whole = part.elements == tensor.numel();
+    parts.push_back(is_whole && !tensor.is_contiguous()
+                        ? tensor
+                        : tensor.reshape(-1).narrow(0, part.begin, part.elements));
+  }
+  if (!shards_.divides()) return at::linalg_vector_norm(norms_of(parts), 2);
+  at::Tensor all = at::zeros({shards_.norm_parts()}, step_.options());
+  if (!parts.empty()) {
+    const at::Tensor norms = norms_of(parts);
+    for (size_t first = 0, end = 0; first < own.size(); first = end) {  // of those that follow each other
+      const auto begin = static_cast<int64_t>(first);
+      while (end < own.size() && own[end].index - own[first].index == static_cast<int64_t>(end - first))
+        ++end;
+      const auto count = static_cast<int64_t>(end - first);
+      all.narrow(0, own[first].index, count).copy_(norms.narrow(0, begin, count));
+    }
+  }
+  shards_.add_up(all);
+  return at::linalg_vector_norm(all, 2);
+}
+
 void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {
   if (!skips()) {
-    gradient_norm_.copy_(at::linalg_vector_norm(norms_of(gradients), 2));
+    gradient_norm_.copy_(norm_of(gradients));
     stop_unless_finite(gradient_norm_);
     return;
   }
-  const at::Tensor norm = at::linalg_vector_norm(norms_of(gradients), 2);
+  const at::Tensor norm = norm_of(gradients);
   stopped_.zero_();
   stop_unless_finite(norm);
   if (loss.defined()) stop_unless_finite(loss);
@@ -199,7 +240,7 @@ void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& 
 void AdamW::look_back() {
   if (!looks_back_) return;
   at::NoGradGuard no_grad;
-  stop_unless_finite(at::linalg_vector_norm(norms_of(exp_avg_), 2));
+  stop_unless_finite(norm_of(exp_avg_));
   looks_back_ = false;
 }
 
@@ -222,8 +263,21 @@ std::vector<NamedTensor> AdamW::state() const {
   return state;
 }
 
+std::vector<WrittenTensor> AdamW::written_state() const {
+  std::vector<WrittenTensor> state;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    state.push_back(written_whole(shards_, i, "exp_avg." + names_[i], exp_avg_[i]));
+    state.push_back(written_whole(shards_, i, "exp_avg_sq." + names_[i], exp_avg_sq_[i]));
+  }
+  state.emplace_back("step", step_);
+  return state;
+}
+
 void AdamW::restore(const std::vector<StoredTensor>& state) {
-  copy_by_name(state, this->state(), "optimizer state");
+  std::vector<StoredTensor> own;
+  for (const StoredTensor& entry : state)
+    own.push_back(own_part(shards_, shards_.index_of(entry.name.substr(entry.name.find('.') + 1)), entry));
+  copy_by_name(own, this->state(), "optimizer state");
 }
 
 }  // namespace dtk

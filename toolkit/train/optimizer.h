@@ -2,7 +2,9 @@
 // device.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/shards.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +22,9 @@ class AdamW {
   /// Throws ConfigError for options.rates that are none, of no parameter, or of one that has a rate already.
   AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
         NotFinite on_not_finite = NotFinite::stop);
+  /// Of what this rank updates, with moments of it alone; all ranks call prepare() and look_back() together,
+  /// and have one norm and one flag. `shards` must outlive this.
+  AdamW(const OptimizerOptions& options, policies::Shards& shards, NotFinite on_not_finite);
 
   /// One update with the parameters' gradients at rate `lr`. Reads no value on the host: once a gradient was
   /// not finite, a flag on the device makes this and, unless such steps are skipped, all later updates do
@@ -54,12 +59,19 @@ class AdamW {
   const at::Tensor& stopped() const { return stopped_; }
   bool skips() const { return on_not_finite_ == NotFinite::skip; }
 
-  /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".
+  /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step":
+  /// moments of what this rank updates.
   std::vector<NamedTensor> state() const;
+  /// The same as a file holds it: moments of all, which the ranks give one after the other.
+  std::vector<WrittenTensor> written_state() const;
   /// Reads one tensor at a time. Throws FileError listing what is missing, misshapen or unknown.
   void restore(const std::vector<StoredTensor>& state);
 
  private:
+  AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone, NotFinite on_not_finite);
+  AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone, policies::Shards& shards,
+        NotFinite on_not_finite);
+  at::Tensor norm_of(const std::vector<at::Tensor>& tensors) const;
   std::vector<at::Tensor> gradients() const;
   void measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss);
   void stop_unless_finite(const at::Tensor& norm);
@@ -74,11 +86,13 @@ class AdamW {
   std::vector<Group> without_decay_of_vectors(const std::vector<Group>& groups) const;
   void apply_to(const Group& group, double lr);
 
+  const std::unique_ptr<policies::Shards> alone_;  // unless they were given
+  policies::Shards& shards_;
   const OptimizerOptions options_;
   const NotFinite on_not_finite_;
   std::vector<std::string> names_;
-  std::vector<Group> groups_;  // one, of all, without options.rates
-  std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
+  std::vector<Group> groups_;                                  // one, of all, without options.rates
+  std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;  // what this rank has of each
   at::Tensor step_;  // one count shared by all parameters: they are always updated together
   at::Tensor gradient_norm_, stopped_;
   // From prepare() to apply():

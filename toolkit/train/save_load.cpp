@@ -14,6 +14,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
+#include "toolkit/train/shard_files.h"
 
 using Json = nlohmann::ordered_json;
 
@@ -46,9 +47,17 @@ constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json",
                kHistory[] = "history.json";
 
-std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
-  std::vector<NamedTensor> list;
-  for (const auto& [name, tensor] : pairs) list.push_back({name, tensor.detach()});
+std::vector<WrittenTensor> written(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
+  std::vector<WrittenTensor> list;
+  for (const auto& [name, tensor] : pairs) list.emplace_back(name, tensor.detach());
+  return list;
+}
+
+std::vector<WrittenTensor> written(const policies::PolicyState& state, const policies::Shards& shards) {
+  if (!state.of_own_parts) return written(state.tensors);
+  std::vector<WrittenTensor> list;
+  for (const auto& [name, tensor] : state.tensors)
+    list.push_back(written_whole(shards, shards.index_of(name).value(), name, tensor));
   return list;
 }
 
@@ -145,9 +154,12 @@ std::vector<StoredTensor> finite_tensors(const Checkpoint& checkpoint, const std
 void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trainer& trainer) {
   for (const auto& policy : trainer.policies().list()) {
     policies::StoredPolicyState state;
+    const bool of_own_parts = policy->state().of_own_parts;
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
-      for (const StoredTensor& entry : finite_tensors(checkpoint, file)) {
+      for (StoredTensor entry : finite_tensors(checkpoint, file)) {
+        if (of_own_parts)
+          entry = own_part(trainer.shards(), trainer.shards().index_of(entry.name), std::move(entry));
         state.tensors.push_back(
             {entry.name, entry.shape, [entry](const at::Tensor& into) { copy_stored(entry, into); }});
       }
@@ -210,8 +222,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
                                     const LoadedConfig& loaded, int threads, const DataIdentity& data) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
-  files[kModelFile] = named(kept_tensors(trainer));
-  files[kOptimizer] = trainer.optimizer().state();
+  files[kModelFile] = written(kept_tensors(trainer));
+  files[kOptimizer] = trainer.optimizer().written_state();
   Json json;
   json["version"] = kStateVersion;
   json["step"] = state.step;
@@ -224,7 +236,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   for (const auto& policy : trainer.policies().list()) {
     policies::PolicyState policy_state = policy->state();
     json["policies"][policy->name()] = policy_state.counters;
-    if (!policy_state.tensors.empty()) files[policy->name() + ".safetensors"] = named(policy_state.tensors);
+    if (!policy_state.tensors.empty())
+      files[policy->name() + ".safetensors"] = written(policy_state, trainer.shards());
   }
   CheckpointStore::TextFiles texts = trainer.model().files();
   texts[kState] = json.dump(1) + "\n";

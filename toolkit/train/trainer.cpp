@@ -109,15 +109,13 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       data_(std::move(data)),
       clock_(clock),
       model_(build_model(config, device, initialise)),
-      optimizer_(config.optimizer, reached_parameters(*model_), config.train.on_not_finite),
-      policies_(put_policies_in(config.policies, *model_)),
       ranks_(ranks),
+      shards_(shards_of(config, *model_, ranks)),
+      optimizer_(config.optimizer, *shards_, config.train.on_not_finite),
+      policies_(put_policies_in(config.policies, *model_, /*training=*/true, shards_.get())),
       noise_(policies::make_generator(device, 0)),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
-  if (ranks_ != nullptr) {
-    exchange_.emplace(ranks_->group(), reached_parameters(*model_),
-                      policies::ExchangeOptions{.sums = config.distributed.reduce});
-  }
+  if (ranks_ != nullptr) exchange_.emplace(*shards_, config.distributed.reduce);
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   const std::vector<std::string> unused = model_->unused();
@@ -244,7 +242,7 @@ void Trainer::accumulate_gradients() {
   const int64_t micro_batch = samples_of_micro_batch(config_), at_once = turns();
   const int64_t all = (samples + micro_batch - 1) / micro_batch;
   policies::FoldableLoop rounds("micro-batches", (all + at_once - 1) / at_once);
-  const policies::TrafficByCollective sent = exchange_ ? exchange_->sent() : policies::TrafficByCollective();
+  sent_before_step_ = sent();
   int64_t given = 0;  // micro-batches
   while (const auto round = rounds.next()) {
     const int64_t left_out = *round * at_once - given;  // by a plan
@@ -254,9 +252,16 @@ void Trainer::accumulate_gradients() {
     run_round(step, count, given + count == all, random.generator());
     given += count;
   }
-  if (exchange_ && !short_step_) sent_in_step_ = since(sent, exchange_->sent());
   check_reached();
   gradients.keep();
+}
+
+policies::TrafficByCollective Trainer::sent() const {
+  return exchange_ ? shards_->collectives()->sent() : policies::TrafficByCollective();
+}
+
+double Trainer::waited_for_ranks() const {
+  return exchange_ ? shards_->collectives()->waited_seconds() : 0;
 }
 
 void Trainer::check_reached() const {
@@ -294,6 +299,8 @@ void Trainer::update(bool measured) {
   } else {
     policies_.after_step();
   }
+  if (exchange_ && !short_step_ && (measured || sent_in_step_.empty()))
+    sent_in_step_ = since(sent_before_step_, sent());
   ++state_.step;
   const int64_t first_sample = std::exchange(state_.samples, loader_->consumed());
   if (skipped_) {

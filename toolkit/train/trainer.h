@@ -9,6 +9,7 @@
 #include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/shards.h>
 
 #include <functional>
 #include <memory>
@@ -71,8 +72,9 @@ class Trainer {
   /// `data`: as they are trained on; what augments them, such as FlippedSource, is the caller's.
   /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
-  /// `ranks`: those that train together, of which each runs its micro-batches and has the whole of model,
-  /// state and gradients; null: this process alone. Every rank calls the same members, with the same data.
+  /// `ranks`: those that train together, of which each runs its micro-batches, has the whole model, and
+  /// updates its own() part of it, or all; null: this process alone. Every rank calls the same members, with
+  /// the same data.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
           const std::function<void(const TrainableModel&)>& initialise = {}, const Ranks* ranks = nullptr);
 
@@ -116,11 +118,13 @@ class Trainer {
   double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return waited_ + (loader_ ? loader_->exposed_wait_seconds() : 0); }
   int64_t parameter_count() const;  ///< trainable
-  /// What this rank sends in a step of whole micro-batches, by collective; empty where it trains alone, or
-  /// before one.
+  /// What this rank sends in a measured step of whole micro-batches, by collective; empty where it trains
+  /// alone, or before one.
   const policies::TrafficByCollective& sent_in_step() const { return sent_in_step_; }
   /// Seconds that it waited for other ranks.
-  double waited_for_ranks() const { return exchange_ ? exchange_->waited_seconds() : 0; }
+  double waited_for_ranks() const;
+  /// What each rank updates.
+  const policies::Shards& shards() const { return *shards_; }
 
   /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
   /// the run's streams nor its weights change, and the time it takes is none of the training's.
@@ -174,6 +178,7 @@ class Trainer {
   uint64_t seed_of_next(std::string_view stream) const;
   void pass_over(int64_t samples);
   void begin_step();
+  policies::TrafficByCollective sent() const;
   void check_onednn();
   void check_reached() const;
   int64_t position_of(const TrainingState& state) const;
@@ -191,11 +196,13 @@ class Trainer {
   const std::unique_ptr<TrainableModel> model_;
   models::NamedTensors unused_;  // TrainableModel::unused()
   std::optional<BaseWeights> base_;
+  const Ranks* const ranks_;
+  const std::unique_ptr<policies::Shards> shards_;
   AdamW optimizer_;
   policies::PolicySet policies_;
-  const Ranks* const ranks_;
   std::optional<policies::GradientExchange> exchange_;  // with ranks_
-  policies::TrafficByCollective sent_in_step_;          // of the latest whole one
+  policies::TrafficByCollective sent_before_step_;
+  policies::TrafficByCollective sent_in_step_;  // of the latest whole one
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 

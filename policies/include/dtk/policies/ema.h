@@ -31,8 +31,9 @@ class Ema final : public Policy {
   /// Throws PolicyError if an option is out of range, or if the average was asked for in host memory with the
   /// CPU as training device. Where there can be none (no parameter is trainable, one is not fp32, has gaps or
   /// is on another device), that is an error if it was asked for, else a line in the report.
+  /// `of_own_parts`: `parameters` are Shards::own().
   Ema(const EmaOptions& options, const NamedTensors& parameters,
-      std::unique_ptr<StagingCopies> engine = nullptr);
+      std::unique_ptr<StagingCopies> engine = nullptr, bool of_own_parts = false);
 
   std::string name() const override { return "ema"; }
   /// Waits until the weights are copied, not until they are averaged in.
@@ -64,6 +65,7 @@ class Ema final : public Policy {
   bool is_view(size_t piece) const;
   void trade(size_t piece, bool by_content);
   EmaOptions options_;
+  const bool of_own_parts_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise

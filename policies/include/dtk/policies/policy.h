@@ -19,6 +19,8 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// What a policy must find again to continue a run bit for bit.
 struct PolicyState {
   NamedTensors tensors;
+  // Each is of what Shards::own() has of the parameter of its name, and has as many elements.
+  bool of_own_parts = false;
   std::map<std::string, int64_t> counters;
 };
 
@@ -79,6 +81,8 @@ class Policy {
   virtual void after_step_unless(const at::Tensor& /*skipped*/) { after_step(); }
   /// The weights to sample with, in place of the model's own; null if the policy has none.
   virtual std::unique_ptr<WeightExchange> sampling_weights() { return nullptr; }
+  /// `own`: what another policy's sampling_weights() returned, or null, which then is part of the result.
+  virtual std::unique_ptr<WeightExchange> around(std::unique_ptr<WeightExchange> own) { return own; }
   /// Tensors are the live ones, not copies.
   virtual PolicyState state() const { return {}; }
   /// Reads one tensor at a time. Throws PolicyError if `state` is not one of this policy and model; nothing

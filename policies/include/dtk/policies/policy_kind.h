@@ -20,6 +20,7 @@
 
 namespace dtk::policies {
 
+class Shards;
 class StagingCopies;
 
 /// What policies are put into.
@@ -28,6 +29,7 @@ struct Subject {
   NamedTensors parameters;
   std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
   bool training = true;            // else passes without gradient and step
+  Shards* shards = nullptr;        // of several ranks that train together
 };
 
 /// An option that is a number of optimizer steps.
@@ -58,6 +60,8 @@ class PolicyKind {
   /// True if it is made where it is switched off, too, as the baseline is its work as well.
   virtual bool acts_switched_off() const { return false; }
   virtual bool acts_in_training() const { return true; }
+  /// Whether it has a use where one rank trains alone.
+  virtual bool acts_alone() const { return true; }
   /// Whether it has a use in a pass without gradient and step, such as a sampler's.
   virtual bool acts_without_gradient() const { return false; }
   /// Whether it has a use in forward and backward passes that no optimizer step follows.
@@ -95,17 +99,20 @@ class PolicyKind {
 void register_policy(const PolicyKind& kind);
 
 /// Those that act in training, in the order of the seam's layers, from the inside out, which is the order of
-/// tables and reports: precision, attention, fusion, ema, checkpoint, and those registered.
+/// tables and reports: precision, attention, fusion, shard, ema, checkpoint, and those registered.
 const std::vector<const PolicyKind*>& policy_kinds();
+/// Of these, those that have a use where so many ranks train.
+const std::vector<const PolicyKind*>& policy_kinds(int64_t ranks);
 /// Those that act without gradient and step, likewise: precision, attention, inference, and those registered.
 const std::vector<const PolicyKind*>& inference_kinds();
 
 /// Throws std::invalid_argument if there is none.
 const PolicyKind& policy_kind(const std::string& name);
 
-/// Which are on, in the order of policy_kinds().
+/// Which are on, in the order of policy_kinds(ranks).
 using PolicySwitches = std::vector<bool>;
-PolicySwitches switches_of(const PolicyOptions& options, c10::Device device);
-PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on);
+PolicySwitches switches_of(const PolicyOptions& options, c10::Device device, int64_t ranks = 1);
+PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on,
+                            int64_t ranks = 1);
 
 }  // namespace dtk::policies

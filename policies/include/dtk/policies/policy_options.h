@@ -7,6 +7,7 @@
 #include <dtk/policies/inference_options.h>
 #include <dtk/policies/own_options.h>
 #include <dtk/policies/precision_options.h>
+#include <dtk/policies/shard_options.h>
 
 namespace dtk::policies {
 
@@ -14,6 +15,7 @@ struct PolicyOptions {
   PrecisionOptions precision;
   AttentionOptions attention;
   FusionOptions fusion;
+  ShardOptions shard;
   EmaOptions ema;
   CheckpointOptions checkpoint;
   InferenceOptions inference;
@@ -22,10 +24,11 @@ struct PolicyOptions {
   /// Visits each policy's options: visit(name, struct), with an OwnTable for a struct of `own`.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [precision, attention, fusion, ema, checkpoint, inference, own] = self;
+    auto& [precision, attention, fusion, shard, ema, checkpoint, inference, own] = self;
     visit("precision", precision);
     visit("attention", attention);
     visit("fusion", fusion);
+    visit("shard", shard);
     visit("ema", ema);
     visit("checkpoint", checkpoint);
     visit("inference", inference);

@@ -1,0 +1,27 @@
+// The policy [policies.shard]: each rank updates its part of the parameters.
+#pragma once
+#include <dtk/policies/policy.h>
+#include <dtk/policies/shards.h>
+
+#include <memory>
+#include <string>
+
+namespace dtk::policies {
+
+class ShardPolicy final : public Policy {
+ public:
+  /// `shards` must outlive it and what it returns.
+  explicit ShardPolicy(Shards& shards) : shards_(shards) {}
+  std::string name() const override { return "shard"; }
+  bool needs_steps() const override { return true; }
+  /// Gathers the weights that other ranks updated.
+  void after_step() override;
+  /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end.
+  std::unique_ptr<WeightExchange> around(std::unique_ptr<WeightExchange> own) override;
+  PolicyReport report() const override;
+
+ private:
+  Shards& shards_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,22 @@
+#include "toolkit/train/shard_files.h"
+
+#include <utility>
+
+namespace dtk {
+
+WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, const std::string& name,
+                            const at::Tensor& own) {
+  if (!shards.divides()) return {name, own};
+  return {
+      name, own.scalar_type(), shards.parameters()[parameter].second.sizes().vec(),
+      [&shards, parameter, own](const WrittenTensor::Take& take) { shards.each_part(parameter, own, take); }};
+}
+
+StoredTensor own_part(const policies::Shards& shards, std::optional<size_t> parameter, StoredTensor stored) {
+  if (!shards.divides() || !parameter || stored.shape != shards.parameters()[*parameter].second.sizes())
+    return stored;
+  const policies::ParameterPart part = shards.own_part(*parameter);
+  return part_of(std::move(stored), part.begin, part.elements);
+}
+
+}  // namespace dtk

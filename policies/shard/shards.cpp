@@ -70,7 +70,7 @@ void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) 
     if (!parameter.requires_grad()) continue;
     const int64_t unit_bytes =
         units_.empty() ? 0 : units_.back().elements * static_cast<int64_t>(sizeof(float));
-    if (units_.empty() || unit_bytes >= layout.min_unit) units_.push_back({.label = name});
+    if (units_.empty() || unit_bytes >= layout.min_unit) units_.emplace_back().label = name;
     ParameterUnit& unit = units_.back();
     place_.emplace_back(units_.size() - 1, unit.members.size());
     unit.members.push_back({parameters_.size(), unit.elements, parameter.numel()});

@@ -47,7 +47,7 @@ POLICIES = rows(
         ("attention", "fused attention", "seam hooks"),
         ("fusion", "fused operators in place of several", "seam"),
         ("inference", "passes without gradient: rows a few at a time, results that wait", "seam"),
-        ("shard", "what several ranks share: the sums of their gradients", "seam ledger"),
+        ("shard", "several ranks: sums of their gradients, and the part of the parameters that each updates", "seam ledger"),
         ("set", "all policies as one, and their options", "*"),
     ],
 )
@@ -104,7 +104,7 @@ LARGEST = 25  # modules
 HEADERS = {
     "policies": {
         "report": "seam", "advice": "seam", "enabled": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
-        "checkpoint_options": "activations", "policy_options": "set", "gradient_sums": "shard", "own_options": "set",
+        "checkpoint_options": "activations", "policy_options": "set", "gradient_sums": "shard", "shard_options": "shard", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},
     "models": {"counted_forward": "seam"},

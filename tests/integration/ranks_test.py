@@ -53,6 +53,20 @@ class Bits(RanksTest):
             policies__ema__every=3,
         )
 
+    def test_are_those_of_one_rank_with_many_units(self):
+        self.assert_same_at_any_number([2, 3], model__hidden=128, model__depth=2)
+
+    def test_are_those_of_one_rank_where_each_updates_all(self):
+        self.assert_same_at_any_number([2, 3], policies__shard__enabled="false")
+
+    def test_divided_and_whole_states_go_on_from_each_others_checkpoints(self):
+        job = JOB | {"schedule__kind": '"constant"', "train__out": "run", "train__steps": 7}
+        self.assert_done(self.train(**(job | {"train__out": "alone", "train__steps": 20})))
+        self.run_ranks(2, **job)
+        self.run_ranks(3, "--resume", "run", **(job | {"train__steps": 14, "policies__shard__enabled": "false"}))
+        self.run_ranks(4, "--resume", "run", **(job | {"train__steps": 20}))
+        self.assertEqual(self.hashes("run"), self.hashes("alone"))
+
     def test_go_on_with_another_number_of_ranks(self):
         constant = JOB | {"schedule__kind": '"constant"'}
         self.assert_done(self.train(train__out="alone", **constant))
@@ -162,6 +176,8 @@ class Native(RanksTest):
         for run in ("first", "second"):
             self.run_ranks(2, train__out=run, **job)
         self.assertEqual(self.hashes("second"), self.hashes("first"))
+        self.run_ranks(2, train__out="whole", policies__shard__enabled="false", **job)
+        self.assertEqual(self.hashes("whole"), self.hashes("first"))
         self.assertNotEqual(self.hashes("first"), self.hashes("alone"))  # else it were ordered
         alone, two = self.tensors("alone"), self.tensors("first")
         for name, values in alone.items():
@@ -182,6 +198,15 @@ class Keys(RanksTest):
         self.assertEqual([code for code, _, _ in results], [2, 2, 2], results)
         (said,) = [errors for _, _, errors in results if errors]
         self.assertIn("train.accumulate = 2: 3 ranks do not divide the micro-batches of a step; start 1 or 2 ranks", said)
+
+    def test_one_rank_has_nobody_to_share_with(self):
+        result = self.train(policies__shard__enabled="true")
+        self.assert_fails(
+            result,
+            2,
+            "--set policies.shard.enabled=true: policies.shard.enabled = true has no effect where one rank trains alone; "
+            "start several, or remove it",
+        )
 
     def test_the_leaders_clock_ends_all_after_the_same_step(self):
         self.run_ranks(2, train__steps=1000000, train__seconds=2, train__log_every=1)
@@ -354,6 +379,9 @@ class Variables(RanksTest):
         self.assertRegex(said, r"^dit-train: rank 1 on \S+: another process says that it is rank 1, too; ")
 
 
+MICRO_BATCH = 0  # bytes
+
+
 class Plans(RanksTest):
     def planned(self, ranks: int, **values) -> dict:
         result = subprocess.run(
@@ -366,29 +394,46 @@ class Plans(RanksTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
+    def assert_as_planned(self, measured: dict, planned: dict) -> None:
+        """By phase, but for batches that the loader may not have had ready yet at a peak."""
+        for phase in measured["phases"]:
+            (of_plan,) = [one for one in planned["phases"] if one["name"] == phase["name"]]
+            without_data, not_ready = (
+                [one["peak_bytes"] * of_all - one["categories"].get("data", 0) for one in (phase, of_plan)] for of_all in (1, 0)
+            )
+            self.assertEqual(without_data[0], without_data[1], phase["name"])
+            self.assertIn(not_ready[0] - not_ready[1], range(2 * MICRO_BATCH + 1), phase["name"])
+
     def test_equal_the_leaders_run_to_the_byte(self):
         job = {"data__batch": 24, "train__accumulate": 12, "train__steps": 4, "train__threads": 1}
-        peaks = {}
-        for ranks, reduce in ((2, "ordered"), (3, "ordered"), (2, "native")):
+        peaks, states = {}, {}
+        for ranks, reduce, shard in ((2, "ordered", True), (3, "ordered", True), (2, "native", True), (2, "ordered", False)):
             job["distributed__reduce"] = f'"{reduce}"'
+            job["policies__shard__enabled"] = str(shard).lower()
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             self.run_ranks(ranks, **job)
             measured = json.loads((self.folder / "run/memory.json").read_text())
             planned = self.planned(ranks, **job)
-            for phase in measured["phases"]:
-                (of_plan,) = [one for one in planned["phases"] if one["name"] == phase["name"]]
-                self.assertEqual(of_plan["peak_bytes"], phase["peak_bytes"], (ranks, phase["name"]))
-            peaks[ranks, reduce] = {one["name"]: one["peak_bytes"] for one in measured["phases"]}
+            self.assert_as_planned(measured, planned)
+            key = (ranks, reduce, shard)
+            peaks[key] = {one["name"]: one["peak_bytes"] for one in planned["phases"]}
+            states[key] = [planned["peak"]["categories"][one] for one in ("optimizer", "ema")]
             sent = measured["ranks"]["sent_in_step"]
             self.assertEqual(planned["plan"]["sent_in_step"], sent)
-            self.assertEqual(set(sent), {"allreduce"} | ({"alltoall", "broadcast"} if reduce == "ordered" else set()))
+            self.assertEqual(set(sent), {"allreduce", "alltoall", "broadcast"})
             said = measured["ranks"]["peak_bytes"]
             self.assertEqual(said["most"], measured["peak"]["bytes"])  # the leader's, which has the largest part
             self.assertEqual(said["rank"], 0)
             self.assertEqual(measured["ranks"]["count"], ranks)
-        alone = {one["name"]: one["peak_bytes"] for one in self.planned(1, **job)["phases"]}
+        alone = self.planned(1, **(job | {"policies__shard__enabled": '"default"'}))
+        peaks[1] = {one["name"]: one["peak_bytes"] for one in alone["phases"]}
         # Else this shows nothing.
-        self.assertEqual(len({one["backward"] for one in (alone, *peaks.values())}), 4)
+        self.assertEqual(len({one["backward"] for one in peaks.values()}), 5)
+        scalars = 4 * (4 + 2)  # of the optimizer and the losses; and a loss of each rank
+        moments, average = (alone["peak"]["categories"][one] for one in ("optimizer", "ema"))
+        self.assertEqual(states[2, "ordered", False], [moments + 8, average])
+        self.assertEqual(states[2, "ordered", True], STATE_OF_TWO)
+        self.assertEqual(states[3, "ordered", True], STATE_OF_THREE)
 
     def test_of_several_worlds_keep_the_micro_batch(self):
         result = subprocess.run(

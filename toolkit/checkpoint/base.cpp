@@ -6,6 +6,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/sha256.h"
 

@@ -24,8 +24,10 @@ std::string list_line(const std::string& title, const std::vector<std::string>& 
 
 }  // namespace
 
-WrittenTensor::WrittenTensor(std::string name, const at::Tensor& tensor)
-    : name(std::move(name)), type(tensor.scalar_type()), give([tensor](const Take& take) { take(tensor); }) {
+WrittenTensor::WrittenTensor(std::string called, const at::Tensor& tensor)
+    : name(std::move(called)),
+      type(tensor.scalar_type()),
+      give([tensor](const Take& take) { take(tensor); }) {
   if (tensor.defined()) shape = tensor.sizes().vec();
 }
 

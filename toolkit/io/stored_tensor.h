@@ -21,11 +21,11 @@ struct NamedTensor {
 /// A tensor on its way to a file.
 struct WrittenTensor {
   using Take = std::function<void(const at::Tensor& values)>;
-  WrittenTensor(std::string name, const at::Tensor& tensor);
+  WrittenTensor(std::string called, const at::Tensor& tensor);
   WrittenTensor(const NamedTensor& one) : WrittenTensor(one.name, one.tensor) {}
-  WrittenTensor(std::string name, c10::ScalarType type, std::vector<int64_t> shape,
-                std::function<void(const Take&)> give)
-      : name(std::move(name)), type(type), shape(std::move(shape)), give(std::move(give)) {}
+  WrittenTensor(std::string called, c10::ScalarType of, std::vector<int64_t> sizes,
+                std::function<void(const Take&)> giving)
+      : name(std::move(called)), type(of), shape(std::move(sizes)), give(std::move(giving)) {}
 
   std::string name;
   c10::ScalarType type;  // Undefined: there is none

@@ -66,8 +66,11 @@ bool covers(const std::string& pattern, const std::string& name) {
 }  // namespace
 
 AdamW::AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone,
-             policies::Shards& shards, NotFinite on_not_finite)
-    : alone_(std::move(alone)), shards_(shards), options_(options), on_not_finite_(on_not_finite) {
+             policies::Shards* given, NotFinite on_not_finite)
+    : alone_(std::move(alone)),
+      shards_(given != nullptr ? *given : *alone_),
+      options_(options),
+      on_not_finite_(on_not_finite) {
   for (const auto& [name, parameter] : shards_.own()) {
     names_.push_back(name);
     parameters_.push_back(parameter);
@@ -86,15 +89,11 @@ AdamW::AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> 
 }
 
 AdamW::AdamW(const OptimizerOptions& options, policies::Shards& shards, NotFinite on_not_finite)
-    : AdamW(options, nullptr, shards, on_not_finite) {}
+    : AdamW(options, nullptr, &shards, on_not_finite) {}
 
 AdamW::AdamW(const OptimizerOptions& options,
              const std::vector<std::pair<std::string, at::Tensor>>& parameters, NotFinite on_not_finite)
-    : AdamW(options, std::make_unique<policies::Shards>(parameters), on_not_finite) {}
-
-AdamW::AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone,
-             NotFinite on_not_finite)
-    : AdamW(options, std::move(alone), *alone, on_not_finite) {}
+    : AdamW(options, std::make_unique<policies::Shards>(parameters), nullptr, on_not_finite) {}
 
 std::vector<std::string> AdamW::without_gradient() const {
   std::vector<std::string> names;

@@ -68,8 +68,7 @@ class AdamW {
   void restore(const std::vector<StoredTensor>& state);
 
  private:
-  AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone, NotFinite on_not_finite);
-  AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone, policies::Shards& shards,
+  AdamW(const OptimizerOptions& options, std::unique_ptr<policies::Shards> alone, policies::Shards* given,
         NotFinite on_not_finite);
   at::Tensor norm_of(const std::vector<at::Tensor>& tensors) const;
   std::vector<at::Tensor> gradients() const;

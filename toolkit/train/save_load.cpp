@@ -47,10 +47,15 @@ constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json",
                kHistory[] = "history.json";
 
-std::vector<WrittenTensor> written(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
-  std::vector<WrittenTensor> list;
-  for (const auto& [name, tensor] : pairs) list.emplace_back(name, tensor.detach());
+std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : pairs) list.push_back({name, tensor.detach()});
   return list;
+}
+
+std::vector<WrittenTensor> written(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
+  const std::vector<NamedTensor> list = named(pairs);
+  return {list.begin(), list.end()};
 }
 
 std::vector<WrittenTensor> written(const policies::PolicyState& state, const policies::Shards& shards) {

@@ -4,6 +4,7 @@
 #include <dtk/planner/planned_group.h>
 #include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/shards.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <string>
@@ -37,10 +38,13 @@ at::Tensor loss_of(const NamedTensors& all) {
 
 struct Job {
   NamedTensors all = parameters();
+  Shards shards;
   GradientExchange exchange;
 
-  explicit Job(int ranks, GradientSums sums = GradientSums::ordered)
-      : exchange(dtk::planner::planned_group(0, ranks), all, {.sums = sums, .min_unit = 65'536}) {}
+  explicit Job(int ranks, GradientSums sums = GradientSums::ordered, bool divides = false)
+      : shards(dtk::planner::planned_group(0, ranks), all, {.divides = divides, .min_unit = 65'536}),
+        exchange(shards, sums) {}
+  const TrafficByCollective& sent() const { return shards.collectives()->sent(); }
 
   void run(std::vector<bool> contributes, bool is_last) {
     exchange.begin_round({contributes, is_last});
@@ -60,7 +64,7 @@ constexpr int64_t kUnit = 65'536, kLast = 512;  // bytes
 }  // namespace
 
 TEST_CASE(
-    "gradient exchange: between rounds a rank holds its part of the sums, behind the last all of them") {
+    "gradient exchange: between rounds a rank holds its part of the sums, undivided behind the last all") {
   const CountingAllocatorGuard counting;
   const at::Tensor before = loss_of(parameters());
   {
@@ -84,6 +88,23 @@ TEST_CASE(
   CHECK_FALSE(bias.grad().defined());
 }
 
+TEST_CASE("gradient exchange: divided, a rank has the sums of its own parts, and of no others") {
+  const CountingAllocatorGuard counting;
+  Job job(2, GradientSums::ordered, /*divides=*/true);
+  job.run({true, true}, /*is_last=*/false);
+  job.run({true, true}, /*is_last=*/true);
+  CHECK(gradients() == kUnit + kLast / 2);
+  const at::Tensor &weight = job.shards.own()[0].second, &bias = job.shards.own()[2].second;
+  CHECK(weight.grad().sizes() == at::IntArrayRef({128 * 64}));
+  CHECK(bias.grad().sizes() == at::IntArrayRef({64}));
+  for (const auto& [name, parameter] : job.all) CHECK_FALSE(parameter.grad().defined());
+  CHECK(job.sent() ==
+        TrafficByCollective{{"allreduce", {16, 4}}, {"alltoall", {2 * (kUnit + kLast / 2), 6}}});
+  job.exchange.release();
+  CHECK(gradients() == 0);
+  CHECK_FALSE(bias.grad().defined());
+}
+
 TEST_CASE("gradient exchange: of four ranks each holds a quarter between rounds") {
   const CountingAllocatorGuard counting;
   Job job(4);
@@ -99,13 +120,13 @@ TEST_CASE(
   job.run({true, true}, /*is_last=*/false);
   const int64_t half = kUnit + kLast / 2;  // of both units and the third
   const Traffic values{8, 2};              // of each round: two ranks, a float each, there and back
-  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", values}, {"alltoall", {half, 3}}});
+  CHECK(job.sent() == TrafficByCollective{{"allreduce", values}, {"alltoall", {half, 3}}});
   job.exchange.count_again(2);
-  CHECK(job.exchange.sent().at("alltoall") == Traffic{3 * half, 9});
+  CHECK(job.sent().at("alltoall") == Traffic{3 * half, 9});
   job.run({true, true}, /*is_last=*/true);
-  CHECK(job.exchange.sent().at("alltoall") == Traffic{4 * half, 12});
-  CHECK(job.exchange.sent().at("broadcast") == Traffic{half, 3});
-  CHECK(job.exchange.sent().at("allreduce") == Traffic{32, 8});
+  CHECK(job.sent().at("alltoall") == Traffic{4 * half, 12});
+  CHECK(job.sent().at("broadcast") == Traffic{half, 3});
+  CHECK(job.sent().at("allreduce") == Traffic{32, 8});
   job.exchange.release();
 }
 
@@ -114,18 +135,23 @@ TEST_CASE("gradient exchange: native, a rank adds its own between rounds, and se
   Job job(2, GradientSums::native);
   job.run({true, true}, /*is_last=*/false);
   CHECK(gradients() == 2 * kUnit + 400);
-  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
-  const float once = job.all[3].second.grad()[0].item<float>();
+  CHECK(job.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
   job.run({true, true}, /*is_last=*/true);
   CHECK(gradients() == 2 * kUnit + kLast);
-  CHECK(job.all[3].second.grad()[0].item<float>() == 2 * once);  // the planned group adds nothing
-  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {16 + 2 * kUnit + kLast, 10}}});
+  const Traffic half{kUnit + kLast / 2, 3};
+  CHECK(job.sent() == TrafficByCollective{{"allreduce", {16, 4}}, {"alltoall", half}, {"broadcast", half}});
   job.exchange.release();
+  CHECK(gradients() == 0);
   // A rank whose last round has nothing sends what it had before.
   job.run({true, true}, /*is_last=*/false);
   job.exchange.begin_round({{false, true}, /*is_last=*/true});
   job.exchange.end_round();
-  CHECK(job.all[3].second.grad()[0].item<float>() == once);
+  CHECK(job.sent().at("alltoall") == Traffic{2 * half.bytes, 6});
+  job.exchange.release();
+  // Of a step before nothing is left.
+  job.exchange.begin_round({{false, true}, /*is_last=*/true});
+  job.exchange.end_round();
+  CHECK(job.sent().at("alltoall") == Traffic{2 * half.bytes, 6});
   job.exchange.release();
   CHECK(gradients() == 0);
 }
@@ -150,7 +176,7 @@ TEST_CASE(
   job.exchange.begin_round({{false, true}, /*is_last=*/false});
   job.exchange.end_round();
   CHECK(gradients() == kUnit + kLast / 2);
-  CHECK(job.exchange.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
+  CHECK(job.sent() == TrafficByCollective{{"allreduce", {8, 2}}});
   job.exchange.begin_round({{false, false}, /*is_last=*/true});
   job.exchange.end_round();
   CHECK(gradients() == 2 * kUnit + kLast);
@@ -176,10 +202,12 @@ TEST_CASE("gradient exchange: parameters that do not lie in fp32 without gaps ar
   const at::Tensor turned = at::ones({4, 8}).t().requires_grad_();
   const auto group = dtk::planner::planned_group(0, 2);
   CHECK_THROWS_WITH(
-      GradientExchange(group, {{"turned", turned}}),
+      Shards(group, {{"turned", turned}}),
       Equals("distributed: gradients of several ranks are added in fp32 as they lie, and turned is Float "
              "with sizes [8, 4] and strides [1, 8]; train it on one rank"));
-  CHECK_THROWS_AS(GradientExchange(group, {{"frozen", at::ones({2})}}), std::invalid_argument);
+  CHECK_THROWS_AS(Shards(group, {{"frozen", at::ones({2})}}), std::invalid_argument);
+  Shards alone({{"turned", turned}});
+  CHECK_THROWS_AS(GradientExchange(alone), std::invalid_argument);
 }
 
 TEST_CASE(

@@ -20,7 +20,7 @@ struct Kind {
 };
 
 constexpr std::string_view kTower = "model.vision_tower.vision_tower.vision_model.";
-constexpr std::string_view kHead = "lm_head.weight", kPeftHead = "base_model.model.lm_head.weight";
+constexpr std::string_view kHeadWeight = "lm_head.weight", kPeftHead = "base_model.model.lm_head.weight";
 
 const std::array<Kind, 6>& kinds() {
   static const std::array<Kind, 6> all{
@@ -30,34 +30,34 @@ const std::array<Kind, 6>& kinds() {
          {"model.embed_tokens.", "model.embed_tokens."},
          {"model.layers.", "model.layers."},
          {"model.norm.", "model.norm."},
-         {kHead, kHead}}},
+         {kHeadWeight, kHeadWeight}}},
        {"transformers",
         {{"model.vision_tower.vision_model.", kTower},
          {"model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
          {"model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
          {"model.language_model.", "model."},
-         {kHead, kHead}}},
+         {kHeadWeight, kHeadWeight}}},
        {"transformers before 4.52",
         {{"vision_tower.vision_model.", kTower},
          {"multi_modal_projector.linear_1.", "model.mm_projector.0."},
          {"multi_modal_projector.linear_2.", "model.mm_projector.2."},
          {"language_model.model.", "model."},
-         {"language_model.lm_head.weight", kHead}}},
+         {"language_model.lm_head.weight", kHeadWeight}}},
        {"peft around transformers' model",
         {{"base_model.model.model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
          {"base_model.model.model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
          {"base_model.model.model.language_model.", "model."},
-         {kPeftHead, kHead}}},
+         {kPeftHead, kHeadWeight}}},
        {"peft around transformers' model before 4.52",
         {{"base_model.model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
          {"base_model.model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
          {"base_model.model.language_model.model.", "model."},
-         {"base_model.model.language_model.lm_head.weight", kHead}}},
+         {"base_model.model.language_model.lm_head.weight", kHeadWeight}}},
        {"peft around LLaVA's own model",
         {{"base_model.model.model.mm_projector.", "model.mm_projector."},
          {"base_model.model.model.layers.", "model.layers."},
          {"base_model.model.model.norm.", "model.norm."},
-         {kPeftHead, kHead}}}}};
+         {kPeftHead, kHeadWeight}}}}};
   return all;
 }
 

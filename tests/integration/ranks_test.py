@@ -379,9 +379,6 @@ class Variables(RanksTest):
         self.assertRegex(said, r"^dit-train: rank 1 on \S+: another process says that it is rank 1, too; ")
 
 
-MICRO_BATCH = 0  # bytes
-
-
 class Plans(RanksTest):
     def planned(self, ranks: int, **values) -> dict:
         result = subprocess.run(
@@ -394,15 +391,21 @@ class Plans(RanksTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
-    def assert_as_planned(self, measured: dict, planned: dict) -> None:
-        """By phase, but for batches that the loader may not have had ready yet at a peak."""
-        for phase in measured["phases"]:
-            (of_plan,) = [one for one in planned["phases"] if one["name"] == phase["name"]]
-            without_data, not_ready = (
-                [one["peak_bytes"] * of_all - one["categories"].get("data", 0) for one in (phase, of_plan)] for of_all in (1, 0)
-            )
-            self.assertEqual(without_data[0], without_data[1], phase["name"])
-            self.assertIn(not_ready[0] - not_ready[1], range(2 * MICRO_BATCH + 1), phase["name"])
+    def run_as_planned(self, ranks: int, planned: dict, **job) -> dict:
+        """memory.json of a run with the plan's peaks. Where the loader was not ahead at one of them, on a machine that is
+        busy, it was below the plan, and the run is repeated."""
+        for _ in range(5):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            self.run_ranks(ranks, **job)
+            measured = json.loads((self.folder / "run/memory.json").read_text())
+            phases, of_plan = ({one["name"]: one for one in of["phases"]} for of in (measured, planned))
+            late = {name for name, one in phases.items() if one["categories"].get("data") != of_plan[name]["categories"].get("data")}
+            for name, phase in phases.items():
+                compare = self.assertLess if name in late else self.assertEqual
+                compare(phase["peak_bytes"], of_plan[name]["peak_bytes"], name)
+            if not late:
+                return measured
+        self.fail("the loader was late in five runs")
 
     def test_equal_the_leaders_run_to_the_byte(self):
         job = {"data__batch": 24, "train__accumulate": 12, "train__steps": 4, "train__threads": 1}
@@ -410,11 +413,8 @@ class Plans(RanksTest):
         for ranks, reduce, shard in ((2, "ordered", True), (3, "ordered", True), (2, "native", True), (2, "ordered", False)):
             job["distributed__reduce"] = f'"{reduce}"'
             job["policies__shard__enabled"] = str(shard).lower()
-            shutil.rmtree(self.folder / "run", ignore_errors=True)
-            self.run_ranks(ranks, **job)
-            measured = json.loads((self.folder / "run/memory.json").read_text())
             planned = self.planned(ranks, **job)
-            self.assert_as_planned(measured, planned)
+            measured = self.run_as_planned(ranks, planned, **job)
             key = (ranks, reduce, shard)
             peaks[key] = {one["name"]: one["peak_bytes"] for one in planned["phases"]}
             states[key] = [planned["peak"]["categories"][one] for one in ("optimizer", "ema")]
@@ -429,11 +429,12 @@ class Plans(RanksTest):
         peaks[1] = {one["name"]: one["peak_bytes"] for one in alone["phases"]}
         # Else this shows nothing.
         self.assertEqual(len({one["backward"] for one in peaks.values()}), 5)
-        scalars = 4 * (4 + 2)  # of the optimizer and the losses; and a loss of each rank
-        moments, average = (alone["peak"]["categories"][one] for one in ("optimizer", "ema"))
-        self.assertEqual(states[2, "ordered", False], [moments + 8, average])
-        self.assertEqual(states[2, "ordered", True], STATE_OF_TWO)
-        self.assertEqual(states[3, "ordered", True], STATE_OF_THREE)
+        # 10,400 parameters: with whole cells of 64 elements, 5,248 of them are the first of two ranks', 3,600 the first of
+        # three's; beside the moments four scalars, and a loss of each rank.
+        self.assertEqual([alone["peak"]["categories"][one] for one in ("optimizer", "ema")], [8 * 10400 + 16, 4 * 10400])
+        self.assertEqual(states[2, "ordered", False], [8 * 10400 + 24, 4 * 10400])
+        self.assertEqual(states[2, "ordered", True], [8 * 5248 + 24, 4 * 5248])
+        self.assertEqual(states[3, "ordered", True], [8 * 3600 + 28, 4 * 3600])
 
     def test_of_several_worlds_keep_the_micro_batch(self):
         result = subprocess.run(

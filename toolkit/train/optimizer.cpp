@@ -220,7 +220,9 @@ at::Tensor AdamW::norm_of(const std::vector<at::Tensor>& tensors) const {
     }
   }
   shards_.add_up(all);
-  return at::linalg_vector_norm(all, 2);
+  at::Tensor norm = at::linalg_vector_norm(all, 2);
+  policies::free_now(all);
+  return norm;
 }
 
 void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {

@@ -163,8 +163,7 @@ void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trai
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
       for (StoredTensor entry : finite_tensors(checkpoint, file)) {
-        if (of_own_parts)
-          entry = own_part(trainer.shards(), trainer.shards().index_of(entry.name), std::move(entry));
+        if (of_own_parts) entry = own_part(trainer.shards(), trainer.shards().index_of(entry.name), entry);
         state.tensors.push_back(
             {entry.name, entry.shape, [entry](const at::Tensor& into) { copy_stored(entry, into); }});
       }
@@ -240,7 +239,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   json["policies"] = Json::object();
   for (const auto& policy : trainer.policies().list()) {
     policies::PolicyState policy_state = policy->state();
-    json["policies"][policy->name()] = policy_state.counters;
+    // Of policies without state nothing is said: some are there among several ranks only.
+    if (!policy_state.counters.empty()) json["policies"][policy->name()] = policy_state.counters;
     if (!policy_state.tensors.empty())
       files[policy->name() + ".safetensors"] = written(policy_state, trainer.shards());
   }

@@ -1,7 +1,5 @@
 #include "toolkit/train/shard_files.h"
 
-#include <utility>
-
 namespace dtk {
 
 WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, const std::string& name,
@@ -12,11 +10,12 @@ WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, co
       [&shards, parameter, own](const WrittenTensor::Take& take) { shards.each_part(parameter, own, take); }};
 }
 
-StoredTensor own_part(const policies::Shards& shards, std::optional<size_t> parameter, StoredTensor stored) {
+StoredTensor own_part(const policies::Shards& shards, std::optional<size_t> parameter,
+                      const StoredTensor& stored) {
   if (!shards.divides() || !parameter || stored.shape != shards.parameters()[*parameter].second.sizes())
     return stored;
   const policies::ParameterPart part = shards.own_part(*parameter);
-  return part_of(std::move(stored), part.begin, part.elements);
+  return part_of(stored, part.begin, part.elements);
 }
 
 }  // namespace dtk

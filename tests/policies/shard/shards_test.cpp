@@ -18,7 +18,7 @@ using Catch::Matchers::Equals;
 namespace {
 
 // Units, with 1 KiB each: a and b (100 elements and 200, in cells of 64: 2 and 4), then c (10: 1).
-NamedTensors parameters() {
+NamedTensors abc() {
   const auto of = [](std::vector<int64_t> shape) { return at::ones(shape).requires_grad_(); };
   return {{"a", of({10, 10})}, {"frozen", at::ones({1000})}, {"b", of({200})}, {"c", of({2, 5})}};
 }
@@ -26,7 +26,7 @@ NamedTensors parameters() {
 constexpr ShardLayout kLayout{.min_unit = 1024};
 
 Shards shards_of(int rank, int ranks, ShardLayout layout = kLayout) {
-  return {dtk::planner::planned_group(rank, ranks), parameters(), layout};
+  return {dtk::planner::planned_group(rank, ranks), abc(), layout};
 }
 
 PolicyOptions only_shard_and_ema() {
@@ -70,7 +70,7 @@ TEST_CASE("shards: undivided or alone, all is the rank's own") {
   ShardLayout whole = kLayout;
   whole.divides = false;
   const Shards two = shards_of(1, 2, whole);
-  const NamedTensors all = parameters();
+  const NamedTensors all = abc();
   Shards alone(all, kLayout);
   for (const Shards* const one : {&two, static_cast<const Shards*>(&alone)}) {
     CHECK_FALSE(one->divides());
@@ -86,7 +86,7 @@ TEST_CASE("shards: undivided or alone, all is the rank's own") {
 TEST_CASE("shards: the parts whose norms are taken apart are the same at any number of ranks") {
   ShardLayout twelve = kLayout;
   twelve.norm_parts = 12;
-  Shards alone(parameters(), twelve);
+  Shards alone(abc(), twelve);
   std::map<int64_t, std::pair<std::string, int64_t>> whole;  // by index: name and begin in the parameter
   for (const auto& [parameter, part, index] : alone.own_norm_parts())
     whole[index] = {alone.parameters()[parameter].first, part.begin};
@@ -144,7 +144,7 @@ TEST_CASE("shards: a checkpoint is given each rank's part after the other, or se
 
 TEST_CASE("shard policy: an average of the own parts alone, gathered for sampling and put back") {
   const CountingAllocatorGuard counting;
-  const NamedTensors all = parameters();
+  const NamedTensors all = abc();
   const auto ema_bytes = [&](Shards* shards) {
     Seam seam;
     PolicySet policies(only_shard_and_ema(), {at::kCPU, all, {}, true, shards}, seam);
@@ -174,7 +174,7 @@ TEST_CASE("shard policy: an average of the own parts alone, gathered for samplin
 
 TEST_CASE("shard policy: where one rank trains alone it is no policy, and asked for an error") {
   PolicyOptions options = only_shard_and_ema();
-  const NamedTensors all = parameters();
+  const NamedTensors all = abc();
   Seam seam;
   {
     Seam other;

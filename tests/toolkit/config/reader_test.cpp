@@ -32,7 +32,8 @@ const std::string all_tables =
     "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
     "[llava.lora], [llava.data], [llava.template], [vggt], [vggt.data], [vggt.loss], [vggt.infer], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
-    "[distributed], [policies.precision], [policies.attention], [policies.fusion], [policies.ema], "
+    "[distributed], [policies.precision], [policies.attention], [policies.fusion], [policies.shard], "
+    "[policies.ema], "
     "[policies.checkpoint], "
     "[policies.inference]";
 

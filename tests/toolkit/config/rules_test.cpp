@@ -427,7 +427,7 @@ TEST_CASE("config rules: the precision on a CPU is read only where the default d
 }
 
 TEST_CASE("config rules: each policy of configs/base.toml is switched off by one key") {
-  for (const std::string policy : {"precision", "attention", "fusion", "ema", "checkpoint"}) {
+  for (const std::string policy : {"precision", "attention", "fusion", "shard", "ema", "checkpoint"}) {
     INFO(policy);
     CHECK_NOTHROW(dtk::load_config(dtk::posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml",
                                    {"policies." + policy + ".enabled=false"}));

@@ -52,7 +52,7 @@ TEST_CASE("config writer: what is said of a policy that is switched off stays, a
 TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
   LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml", {});
   const std::string printed = print_config(loaded);
-  for (const std::string policy : {"precision", "attention", "fusion", "ema", "checkpoint"}) {
+  for (const std::string policy : {"precision", "attention", "fusion", "shard", "ema", "checkpoint"}) {
     INFO(policy);
     CHECK_THAT(printed, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"  # default\n"));
   }

@@ -12,6 +12,9 @@
 #include "support/plans/plan_cases.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/distributed/joined_ranks.h"
+#include "toolkit/distributed/launch.h"
+#include "toolkit/plan/worlds.h"
 
 namespace {
 
@@ -58,7 +61,7 @@ struct Cases {
 
   std::vector<std::string> settings(uint64_t index) const {
     int64_t frames = 0;
-    return family == "dit"   ? bench::plan_case(seed, index)
+    return family == "dit"    ? bench::plan_case(seed, index)
            : family == "vggt" ? bench::vggt_case(seed, index, frames)
                               : bench::llava_case(seed, index);
   }
@@ -192,6 +195,35 @@ void print(const Summary& summary, const Cases& drawn) {
   for (const uint64_t index : summary.wrong) std::printf("%s\n", drawn.command(index).c_str());
 }
 
+// One case on the ranks of which this process is one, whose plan is of its own.
+void compare_as_rank(const Cases& cases, uint64_t index, const Launch& launch) {
+  LoadedConfig loaded = cases.job(index);
+  if (loaded.inferred) throw ConfigError("a job that only infers has one rank");
+  MemoryOptions& memory = loaded.config.memory;
+  memory.split = 1;
+  memory.on_out_of_memory = OnOutOfMemory::stop;
+  loaded = on_ranks(std::move(loaded), launch.ranks);
+  JoinedRanks* const ranks = join_ranks(launch, loaded.config.distributed);
+  try {
+    const PlanAccuracy accuracy = plan_accuracy(loaded, {}, ranks);
+    if (!accuracy.differences.empty()) print_differences(cases, index, accuracy);
+    std::printf("rank %lld of %lld, case %llu: %lld storages, %zu differences\n",
+                static_cast<long long>(launch.rank), static_cast<long long>(launch.ranks),
+                static_cast<unsigned long long>(index), static_cast<long long>(accuracy.storages),
+                accuracy.differences.size());
+    std::fflush(stdout);
+    ranks->meet("the end");
+    ranks->part();
+    std::_Exit(accuracy.differences.empty() ? 0 : 1);  // Gloo's threads are not waited for
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "plan-accuracy: rank %lld, case %llu: %s\n", static_cast<long long>(launch.rank),
+                 static_cast<unsigned long long>(index), error.what());
+    ranks->leave_word({ExitCode::failure, error.what()});
+    ranks->part();
+    std::_Exit(1);
+  }
+}
+
 void compare(const Cases& cases, uint64_t first, uint64_t end) {
   Summary summary;
   for (uint64_t index = first; index < end; ++index) {
@@ -219,6 +251,9 @@ int main(int argc, char** argv) {
     const Cases cases{parsed["family"].as<std::string>(), parsed["seed"].as<uint64_t>()};
     if (cases.family != "dit" && cases.family != "llava" && cases.family != "vggt")
       throw ConfigError("--family " + cases.family + ": allowed: dit, llava, vggt");
+    const auto launch = launch_from([](const char* name) { return std::getenv(name); });
+    if (launch && parsed.count("case") == 0) throw ConfigError("several ranks compare one --case");
+    if (launch) return compare_as_rank(cases, parsed["case"].as<uint64_t>(), *launch);
     if (parsed.count("case") > 0) {
       const auto index = parsed["case"].as<uint64_t>();
       return compare(cases, index, index + 1);

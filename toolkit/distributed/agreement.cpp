@@ -114,7 +114,7 @@ void agree_on_start(Ranks& ranks, const LoadedConfig& loaded, c10::Device device
 }
 
 LoadedConfig leaders_config(Ranks& ranks, const LoadedConfig& loaded) {
-  const std::string text = ranks.leader_says("config", ranks.leads() ? print_config(loaded) : "");
+  const std::string text = ranks.leader_says("config", print_config(loaded));
   if (ranks.leads()) return loaded;
   LoadedConfig decided = parse_config(text, "the leader's configuration", {});
   decided.ranks = loaded.ranks;

@@ -51,8 +51,8 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
 
 /// An array of {"policy", "words", "source", "claimed": {"lowers_peak_by", "slower_by", "device_bytes",
 /// "samples"}, "problem", "planned": peaks, "more_flops", "met_at": peaks with "tokens" or null, "never",
-/// "sized": peaks or null, "sized_problem", "time": as in memory.json}; peaks are {"peak_bytes_without", "phase_without",
-/// "peak_bytes_with", "phase_with", "lowered_by"}, all parts of 1.
+/// "sized": peaks or null, "sized_problem", "time": as in memory.json}; peaks are {"peak_bytes_without",
+/// "phase_without", "peak_bytes_with", "phase_with", "lowered_by"}, all parts of 1.
 std::string claims_json(const std::vector<CheckedClaim>& checked);
 
 }  // namespace dtk

@@ -43,14 +43,17 @@ class NoFiles final : public FileSystem {
   bool keeps_content() const override { return false; }
 };
 
-/// The leader of so many ranks, which has the largest part of what they share; the others say what it says.
+/// One of so many ranks, by default the leader, which has the largest part of what they share; the others say
+/// what it says.
 class PlannedRanks final : public Ranks {
  public:
-  explicit PlannedRanks(int64_t ranks)
-      : group_(planner::planned_group(0, static_cast<int>(ranks))), ranks_(ranks) {}
-  int64_t rank() const override { return 0; }
+  explicit PlannedRanks(int64_t ranks, int64_t rank = 0)
+      : group_(planner::planned_group(static_cast<int>(rank), static_cast<int>(ranks))),
+        ranks_(ranks),
+        rank_(rank) {}
+  int64_t rank() const override { return rank_; }
   int64_t size() const override { return ranks_; }
-  std::string name() const override { return "rank 0 of the plan"; }
+  std::string name() const override { return "rank " + std::to_string(rank_) + " of the plan"; }
   c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
   std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
     return std::vector<std::vector<double>>(static_cast<size_t>(ranks_), own);
@@ -60,7 +63,7 @@ class PlannedRanks final : public Ranks {
 
  private:
   const c10::intrusive_ptr<c10d::Backend> group_;
-  const int64_t ranks_;
+  const int64_t ranks_, rank_;
 };
 
 class StandingClock final : public Clock {

@@ -196,7 +196,8 @@ struct Shown {
   policies::TrafficByCollective sent = {};
 };
 
-void run(const Job& job, c10::Device device, Steady times, const std::function<void(const Shown&)>& end) {
+void run(const Job& job, c10::Device device, Steady times, int64_t rank,
+         const std::function<void(const Shown&)>& end) {
   NoFiles files;
   StandingClock clock;
   const RunConfig& config = job.loaded.config;
@@ -209,7 +210,7 @@ void run(const Job& job, c10::Device device, Steady times, const std::function<v
     end(shown);
   });
   const RunData data = family_of(config).planned_data(config, job.samples);
-  PlannedRanks ranks(job.loaded.ranks);
+  PlannedRanks ranks(job.loaded.ranks, rank);
   RunWorld world{files, clock, observer, [&] { return observer.ended(); }};
   if (job.loaded.ranks > 1) world.ranks = &ranks;
   run_training(
@@ -227,7 +228,7 @@ PlannedJob planned_job(const LoadedConfig& loaded, c10::Device device) {
 // most of a long period, if the steps before a policy acts end with equal books. The books of a job whose
 // last batch is shorter depend on what the loader has ready, so it passes twice and nothing is compared.
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device, const planner::SimulationOptions& options,
-                    const std::function<void()>& at_end) try {
+                    const std::function<void()>& at_end, int64_t rank) try {
   Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
             .whole_period = !options.fold,
             .fold = options.fold};
@@ -241,7 +242,7 @@ PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device, const planne
         [&](const planner::EndOfPlan& end) {
           const Job job = job_of(loaded, device, how);
           left_out = job.left_out;
-          run(job, device, how.times, [&](const Shown& seen) {
+          run(job, device, how.times, rank, [&](const Shown& seen) {
             shown = seen;
             if (at_end && shown.repeats && shown.alike) at_end();
             end();

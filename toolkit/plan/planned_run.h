@@ -26,10 +26,11 @@ struct PlannedRun {
 /// acts end with equal books, which is not asked where an epoch ends with a shorter batch ("steady steps" of
 /// SimulationResult::folded: of two periods, those left out). Whether
 /// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. `at_end`
-/// is called at the instant at which the plan ends. Throws as run_training() and planner::simulate().
+/// is called at the instant at which the plan ends. `rank`: of loaded.ranks, the one that is planned. Throws
+/// as run_training() and planner::simulate().
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
                     const planner::SimulationOptions& options = {},
-                    const std::function<void()>& at_end = nullptr);
+                    const std::function<void()>& at_end = nullptr, int64_t rank = 0);
 
 /// The job that plan_run() simulates where it leaves no steady step of two periods out.
 struct PlannedJob {

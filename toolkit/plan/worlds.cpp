@@ -14,17 +14,21 @@ namespace dtk {
 
 using policies::Category;
 
+LoadedConfig on_ranks(LoadedConfig loaded, int64_t ranks) {
+  int64_t& accumulate = loaded.config.train.accumulate;
+  const int64_t micro_batch = samples_of_micro_batch(loaded.config);
+  accumulate = (accumulate + ranks - 1) / ranks * ranks;
+  loaded.config.data.batch = micro_batch * accumulate;
+  loaded.origins["train.accumulate"] = {Origin::Source::planned, "a multiple of the ranks"};
+  share_out(loaded, ranks);
+  return loaded;
+}
+
 std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
                               const std::vector<int64_t>& worlds, const planner::SimulationOptions& options) {
   std::vector<Plan> plans;
   for (const int64_t ranks : worlds) {
-    LoadedConfig one = loaded;
-    int64_t& accumulate = one.config.train.accumulate;
-    const int64_t micro_batch = samples_of_micro_batch(one.config);
-    accumulate = (accumulate + ranks - 1) / ranks * ranks;
-    one.config.data.batch = micro_batch * accumulate;
-    one.origins["train.accumulate"] = {Origin::Source::planned, "a multiple of the ranks"};
-    share_out(one, ranks);
+    LoadedConfig one = on_ranks(loaded, ranks);
     std::optional<CheckpointPlacement> placement;
     if (placement_is_open(one.config)) placement = place_checkpoints(one, device, options);
     plans.push_back(make_plan(std::move(one), device, options));

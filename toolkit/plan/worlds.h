@@ -8,9 +8,13 @@
 
 namespace dtk {
 
-/// One for each of `worlds`, in their order. The micro-batch stays what it is, data.batch / train.accumulate
-/// samples; where ranks do not divide the number of micro-batches it becomes their next multiple, and
-/// data.batch what follows. `loaded`: of one rank. Throws as make_plan() and share_out().
+/// The job of one rank on so many: its micro-batch stays what it is, data.batch / train.accumulate samples;
+/// where the ranks do not divide the number of micro-batches it becomes their next multiple, and data.batch
+/// what follows. Throws as share_out().
+LoadedConfig on_ranks(LoadedConfig loaded, int64_t ranks);
+
+/// One for each of `worlds`, in their order, as on_ranks(). `loaded`: of one rank. Throws as make_plan() and
+/// share_out().
 std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
                               const std::vector<int64_t>& worlds,
                               const planner::SimulationOptions& options = {});

@@ -110,36 +110,46 @@ RunData made_up_data(const RunConfig& config, int64_t samples) {
 // Runs the job that a plan simulates where kernels do compute: on the CPU, with made-up samples. As in a plan
 // nothing depends on the luck of threads: the loader is always as far ahead as it can be. `at_end` is called
 // at the instant at which a plan ends.
-void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
+policies::TrafficByCollective run_what_is_planned(const LoadedConfig& loaded, Ranks* ranks,
+                                                  const std::function<void()>& at_end) {
   WholeJob whole;
   const policies::SimulationGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
   const PlannedJob job = planned_job(loaded, c10::kCPU);
   NoFiles files;
   StandingClock clock;
-  PlanObserver observer([&](const PlanObserver&, const RunResult&) { at_end(); });
+  policies::TrafficByCollective sent;
+  PlanObserver observer([&](const PlanObserver&, const RunResult& result) {
+    at_end();
+    sent = result.sent;
+  });
   const RunData data = made_up_data(job.loaded.config, job.samples);
-  run_training(job.loaded, c10::kCPU, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; },
-               {files, clock, observer, [&] { return observer.ended(); }});
+  RunWorld world{files, clock, observer, [&] { return observer.ended(); }};
+  world.ranks = ranks;
+  run_training(
+      job.loaded, c10::kCPU, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; }, world);
+  return sent;
 }
 
 // The job of a plan, simulated and run; of one that infers with whatever memory holds for values.
-void simulate_job(const LoadedConfig& loaded, const planner::SimulationOptions& options,
-                  const std::function<void()>& at_end) {
-  if (loaded.inferred) {
-    (void)plan_inference(loaded, c10::kCPU, options);
-    at_end();
-  } else {
-    (void)plan_run(loaded, c10::kCPU, options, at_end);
-  }
+policies::TrafficByCollective simulate_job(const LoadedConfig& loaded,
+                                           const planner::SimulationOptions& options, Ranks* ranks,
+                                           const std::function<void()>& at_end) {
+  if (!loaded.inferred)
+    return plan_run(loaded, c10::kCPU, options, at_end, ranks == nullptr ? 0 : ranks->rank()).sent;
+  (void)plan_inference(loaded, c10::kCPU, options);
+  at_end();
+  return {};
 }
-void run_job(const LoadedConfig& loaded, const std::function<void()>& at_end) {
-  if (!loaded.inferred) return run_what_is_planned(loaded, at_end);
+policies::TrafficByCollective run_job(const LoadedConfig& loaded, Ranks* ranks,
+                                      const std::function<void()>& at_end) {
+  if (!loaded.inferred) return run_what_is_planned(loaded, ranks, at_end);
   WholeJob whole;
   const policies::SimulationGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
   family_of(loaded.config).infer_planned(loaded.config, c10::kCPU, *loaded.inferred, nullptr);
   at_end();
+  return {};
 }
 
 double timed(const std::function<void()>& work) {
@@ -207,23 +217,47 @@ std::vector<PlanDifference> differences(const std::vector<LoggedPhase>& planned,
   return found;
 }
 
-std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
-  return logged([&](const std::function<void()>& end) { simulate_job(loaded, {.fold = fold}, end); });
+static std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold, Ranks* ranks) {
+  return logged([&](const std::function<void()>& end) { simulate_job(loaded, {.fold = fold}, ranks, end); });
 }
 
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options) {
+std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
+  return planned_storages(loaded, fold, nullptr);
+}
+
+static void compare_sent(const policies::TrafficByCollective& planned,
+                         const policies::TrafficByCollective& measured, std::vector<PlanDifference>& found) {
+  policies::TrafficByCollective all = planned;
+  all.insert(measured.begin(), measured.end());
+  for (const auto& [collective, unused] : all) {
+    const auto of = [name = collective](const policies::TrafficByCollective& sent) {
+      const auto one = sent.find(name);
+      return one == sent.end() ? policies::Traffic() : one->second;
+    };
+    const policies::Traffic a = of(planned), b = of(measured);
+    if (a.bytes != b.bytes) found.push_back({"a step", "sent by " + collective, a.bytes, b.bytes});
+    if (a.messages != b.messages)
+      found.push_back({"a step", "messages by " + collective, a.messages, b.messages});
+  }
+}
+
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options,
+                           Ranks* ranks) {
   PlanAccuracy result;
+  policies::TrafficByCollective planned, measured;
   result.plan_seconds = timed([&] {
-    result.planned =
-        logged([&](const std::function<void()>& end) { simulate_job(loaded, options, end); });
+    result.planned = logged(
+        [&](const std::function<void()>& end) { planned = simulate_job(loaded, options, ranks, end); });
   });
   result.run_seconds = timed([&] {
-    result.measured = logged([&](const std::function<void()>& end) { run_job(loaded, end); });
+    result.measured =
+        logged([&](const std::function<void()>& end) { measured = run_job(loaded, ranks, end); });
   });
   result.differences = differences(result.planned, result.measured, /*births=*/false);
+  compare_sent(planned, measured, result.differences);
   // Passes that a folded plan leaves out give birth to nothing in it.
   const std::vector<PlanDifference> births =
-      differences(planned_storages(loaded, /*fold=*/false), result.measured, /*births=*/true);
+      differences(planned_storages(loaded, /*fold=*/false, ranks), result.measured, /*births=*/true);
   result.differences.insert(result.differences.end(), births.begin(), births.end());
   for (const LoggedPhase& phase : result.measured) {
     for (const auto& [owner, born] : phase.born) result.storages += born.count;

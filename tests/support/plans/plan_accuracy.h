@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "toolkit/config/config_io.h"
+#include "toolkit/distributed/ranks.h"
 
 namespace dtk {
 
@@ -30,7 +31,10 @@ struct PlanAccuracy {
 /// what the job keeps apart as a host's memory likewise, as phases of their own.
 /// Throws as run_training() and planner::simulate(). One at a time in a process; config.train.threads must be
 /// set. `options`: of the plan, which is folded.
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options = {});
+/// `ranks`: those that run it together, of which this one is planned; what it sends in a step is compared,
+/// too.
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options = {},
+                           Ranks* ranks = nullptr);
 
 /// As above for two logs of one job, e.g. a folded and an unfolded plan. `births`: whether storages born are
 /// compared beside the peaks.

@@ -1,0 +1,62 @@
+"""ranks_accuracy.py PROGRAM WORLDS [arguments of PROGRAM]: random jobs on several ranks, each rank's plan beside its run.
+
+PROGRAM is build/release/benchmarks/plan-accuracy, WORLDS for example 2,3,4: case i runs on the number that is i-th in turns.
+Exit code 1 if a storage of any rank that outlives its operator, or what it sends in a step, is off by a byte."""
+
+import argparse
+import os
+import re
+import socket
+import subprocess
+import sys
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def compare(program: str, ranks: int, words: list[str]) -> list[tuple[int, str]]:
+    """Exit code and what it says, of each rank."""
+    port = str(free_port())
+    started = []
+    for rank in range(ranks):
+        own = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen([program, *words], env=os.environ | own | where, text=True, **streams))
+    said = [process.communicate()[0] for process in started]
+    return [(process.returncode, text) for process, text in zip(started, said)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("worlds")
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--family", default="dit")
+    given = parser.parse_args()
+    worlds = [int(one) for one in given.worlds.split(",")]
+    storages, wrong = dict.fromkeys(worlds, 0), []
+    for case in range(given.first, given.first + given.cases):
+        ranks = worlds[case % len(worlds)]
+        words = ["--case", str(case), "--seed", given.seed, "--family", given.family]
+        for rank, (code, text) in enumerate(compare(given.program, ranks, words)):
+            storages[ranks] += sum(map(int, re.findall(r"(\d+) storages, ", text)))
+            if code == 0:
+                continue
+            wrong.append(case)
+            print(f"case {case}, rank {rank} of {ranks}: exit code {code}\n{text}", flush=True)
+    print("\n| ranks | cases | storages of all ranks that outlive their operator |\n|---:|---:|---:|")
+    for ranks in worlds:
+        count = sum(worlds[case % len(worlds)] == ranks for case in range(given.first, given.first + given.cases))
+        print(f"| {ranks} | {count} | {storages[ranks]} |")
+    print(f"\ncases that differ: {len(set(wrong))} {sorted(set(wrong)) or ''}".rstrip())
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,12 +14,16 @@ PROGRAM = Path(sys.argv[0]).stem  # whose errors these are
 class Side:
     """A process that makes one step when it is asked to."""
 
-    def __init__(self, command: list[str]):
+    def __init__(self, command: list[str], waits: bool = True):
         # As dit-train sets it for itself: threads that wait for each other give up their core.
         environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
+        if waits:
+            self.wait()
+
+    def wait(self) -> None:
         self.threads = self.answer("ready")
 
     def answer(self, word: str) -> float:
@@ -28,9 +32,12 @@ class Side:
             sys.exit(f"{PROGRAM}: {self.process.args[0]}: expected '{word} NUMBER', got {line}")
         return float(line[1])
 
-    def ask(self, request: str, word: str) -> float:
+    def send(self, request: str) -> None:
         self.process.stdin.write(request + "\n")
         self.process.stdin.flush()
+
+    def ask(self, request: str, word: str) -> float:
+        self.send(request)
         return self.answer(word)
 
     def step(self) -> float:

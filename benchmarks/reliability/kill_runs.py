@@ -1,14 +1,18 @@
-"""kill_runs.py DIT_TRAIN [--kills N] [--seed S]: training that is killed again and again ends as training that is not.
+"""kill_runs.py DIT_TRAIN [--kills N] [--seed S] [--ranks W]: training that is killed again and again ends as training that is not.
 
 A small run saves, samples and validates every few steps. It is killed (SIGKILL) after a time drawn anew each time, and
 resumed, until it is over; then the next begins. After each kill the newest checkpoint, which the next start reads, must be
 no older than the last that the log tells of, and at the end of each run weights, moments, averages and position
 must be, bit for bit, those of a run that nobody killed. Exit code 1 where one differs.
+
+With --ranks W ranks train, of which one is killed, drawn too; the others must end by themselves within 10 s, with exit code 6,
+and all are started again as a launcher does it, with --resume auto. The run that nobody killed is one rank's.
 """
 
 import argparse
 import collections
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -20,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/integration"))
 from programs import TENSOR_FILES, settings, write_inputs  # noqa: E402
+from ranks import free_port  # noqa: E402
 
 STEPS = 60
 SETTINGS = settings({
@@ -75,24 +80,44 @@ def state_of(run: Path) -> dict[str, object]:
 
 
 class Killer:
-    def __init__(self, program: Path, folder: Path, seed: int) -> None:
-        self.program, self.folder, self.run = program, folder, folder / "run"
+    def __init__(self, program: Path, folder: Path, seed: int, ranks: int) -> None:
+        self.program, self.folder, self.run, self.ranks = program, folder, folder / "run", ranks
         self.draw = random.Random(seed)
         self.phases: collections.Counter[str] = collections.Counter()
         self.kills = self.runs = self.anew = self.lost = self.steps_again = 0
 
-    def start(self) -> subprocess.Popen:
+    def start(self, ranks: int = 1) -> list[subprocess.Popen]:
+        command = [self.program, "--config", "tiny.toml", "--device", "cpu", *SETTINGS]
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        if self.ranks > 1:
+            command += [*settings({"train.accumulate": 2 * self.ranks, "data.batch": 4 * self.ranks}), "--resume", "auto"]
+        if ranks > 1:
+            where = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+            environments = [os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+            return [subprocess.Popen(command, cwd=self.folder, env=one, **streams) for one in environments]
+        if self.ranks > 1:
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            return [subprocess.Popen(command, cwd=self.folder, env=environment, **streams)]
         resume = ["--resume", "latest"] if newest(self.run) else []
         if not resume and any(event["event"] == "step" for event in events(self.run)):
             shutil.rmtree(self.run)  # steps and no checkpoint: as the program says, the user's to remove
             self.anew += 1
-        return subprocess.Popen([self.program, "--config", "tiny.toml", "--device", "cpu", *SETTINGS, *resume], cwd=self.folder,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
+        return [subprocess.Popen([*command, *resume], cwd=self.folder, **streams)]
 
-    def finish(self, process: subprocess.Popen) -> None:
-        _, error = process.communicate(timeout=120)
-        if process.returncode != 0:
-            raise Different(f"a run that was resumed ended with {process.returncode}: {error.decode()}")
+    def finish(self, started: list[subprocess.Popen]) -> None:
+        for process in started:
+            _, error = process.communicate(timeout=120)
+            if process.returncode != 0:
+                raise Different(f"a run that was resumed ended with {process.returncode}: {error.decode()}")
+
+    def end_others(self, others: list[subprocess.Popen]) -> None:
+        for process in others:
+            try:
+                _, error = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired as late:
+                raise Different("10 s after a rank was killed another still ran") from late
+            if process.returncode not in (0, 6):  # 0: the run was over
+                raise Different(f"a rank that was not killed ended with {process.returncode}: {error.decode()}")
 
     def uninterrupted(self) -> tuple[dict[str, object], float]:
         begin = time.monotonic()
@@ -101,14 +126,16 @@ class Killer:
 
     def kill_after(self, seconds: float) -> bool:
         """False if the run was over before."""
-        process = self.start()
+        started = self.start(self.ranks)
+        killed = started.pop(self.draw.randrange(self.ranks))
         try:
-            process.wait(seconds)
+            killed.wait(seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            killed.kill()
+            killed.communicate()
+            self.end_others(started)
             return True
-        self.finish(process)
+        self.finish([killed, *started])
         return False
 
     def check_after_kill(self) -> None:
@@ -120,6 +147,11 @@ class Killer:
 
     def kill_runs(self, wanted: int) -> None:
         expected, seconds = self.uninterrupted()
+        if self.ranks > 1:  # how long they take
+            shutil.rmtree(self.run)
+            begin = time.monotonic()
+            self.finish(self.start(self.ranks))
+            seconds = time.monotonic() - begin
         while self.kills < wanted:
             shutil.rmtree(self.run, ignore_errors=True)
             over = False
@@ -131,7 +163,7 @@ class Killer:
                 self.phases[phase_of(self.run)] += 1
                 self.check_after_kill()
             if not over:
-                self.finish(self.start())
+                self.finish(self.start(self.ranks))
             self.runs += 1
             if state_of(self.run) != expected:
                 raise Different(f"after {self.kills} kills a run ended in another state: {self.run}")
@@ -142,10 +174,11 @@ def main() -> None:
     parser.add_argument("program", type=Path)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder))
-        killer = Killer(arguments.program.resolve(), Path(folder), arguments.seed)
+        killer = Killer(arguments.program.resolve(), Path(folder), arguments.seed, arguments.ranks)
         try:
             killer.kill_runs(arguments.kills)
         except Different as error:

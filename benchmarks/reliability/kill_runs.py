@@ -5,8 +5,8 @@ resumed, until it is over; then the next begins. After each kill the newest chec
 no older than the last that the log tells of, and at the end of each run weights, moments, averages and position
 must be, bit for bit, those of a run that nobody killed. Exit code 1 where one differs.
 
-With --ranks W ranks train, of which one is killed, drawn too; the others must end by themselves within 10 s, with exit code 6,
-and all are started again as a launcher does it, with --resume auto. The run that nobody killed is one rank's.
+With --ranks W ranks train, of which one is killed, drawn too; the others must end by themselves within distributed.timeout
+and 5 s, with exit code 6, and all are started again as a launcher does it, with --resume auto. The run that nobody killed is one rank's.
 """
 
 import argparse
@@ -31,6 +31,7 @@ SETTINGS = settings({
     "train.steps": STEPS, "train.log_every": 3, "train.checkpoint_every": 4, "train.sample_every": 10,
     "train.validate_every": 6, "data.validation": 20, "sample.steps": 2, "sample.per_class": 1,
 })  # fmt: skip
+TIMEOUT = 2  # seconds; distributed.timeout
 LAST = f"checkpoints/step-{STEPS:08}"
 
 
@@ -91,6 +92,7 @@ class Killer:
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         if self.ranks > 1:
             command += [*settings({"train.accumulate": 2 * self.ranks, "data.batch": 4 * self.ranks}), "--resume", "auto"]
+            command += settings({"distributed.timeout": TIMEOUT})
         if ranks > 1:
             where = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
             environments = [os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
@@ -113,9 +115,9 @@ class Killer:
     def end_others(self, others: list[subprocess.Popen]) -> None:
         for process in others:
             try:
-                _, error = process.communicate(timeout=10)
+                _, error = process.communicate(timeout=TIMEOUT + 5)
             except subprocess.TimeoutExpired as late:
-                raise Different("10 s after a rank was killed another still ran") from late
+                raise Different(f"{TIMEOUT + 5} s after a rank was killed another still ran") from late
             if process.returncode not in (0, 6):  # 0: the run was over
                 raise Different(f"a rank that was not killed ended with {process.returncode}: {error.decode()}")
 

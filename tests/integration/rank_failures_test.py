@@ -40,6 +40,21 @@ class Failures(RanksTest):
                     self.assertEqual(code, 6, errors)
                     self.assertRegex(errors, rf"^dit-train: rank {rank} on \S+: another rank failed or does not answer, (before|in) the ")
 
+    def test_a_rank_that_is_killed_while_it_starts_ends_the_others(self):
+        timeout = 2
+        for killed in (0, 1):
+            for delay in (0.2, 0.4, 0.6, 0.8, 1.0):
+                with self.subTest(killed=killed, delay=delay):
+                    shutil.rmtree(self.folder / "run", ignore_errors=True)
+                    job = self.ENDLESS | {"train__accumulate": 2, "distributed__timeout": timeout}
+                    started = self.start_ranks(2, **job)
+                    time.sleep(delay)
+                    started[killed].kill()
+                    begun = time.monotonic()
+                    (code, _, errors) = self.finish([started[1 - killed]], timeout=30)[0]
+                    self.assertEqual(code, 6, errors)
+                    self.assertLess(time.monotonic() - begun, 2 * timeout + 5)  # to find rank 0, then to wait for all
+
     def test_a_rank_that_stands_still_ends_the_others(self):
         started = self.start_endless(2, distributed__timeout=2)
         os.kill(started[1].pid, signal.SIGSTOP)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -28,6 +29,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr milliseconds kBetweenLooks{20};
 constexpr milliseconds kForLastWords{1000};
+constexpr milliseconds kBetweenSigns{250};
 // Keys of the store.
 constexpr char kLastWord[] = "last word", kHeard[] = "heard", kEnded[] = "dit-train/ended";
 
@@ -59,6 +61,31 @@ Error not_answering(const std::string& who, const std::string& what, const std::
   return Error(ExitCode::ranks, fmt::format("{}: {}: {}", who, what, policies::collective_cause(error)));
 }
 
+std::string sign_of(int64_t rank) {
+  return fmt::format("sign/{}", rank);
+}
+
+// Signs of life of one rank, as another sees them.
+class Signs {
+ public:
+  Signs(c10d::Store& store, int64_t rank) : store_(store), rank_(rank) {}
+  int64_t rank() const { return rank_; }
+  // Since the last one that was seen, or the first look.
+  std::chrono::steady_clock::duration silent() {
+    const auto now = std::chrono::steady_clock::now();
+    const int64_t count = store_.add(sign_of(rank_), 0);
+    if (count != seen_) since_ = now;
+    seen_ = count;
+    return now - since_;
+  }
+
+ private:
+  c10d::Store& store_;
+  const int64_t rank_;
+  int64_t seen_ = -1;
+  std::chrono::steady_clock::time_point since_ = {};
+};
+
 // Whether a second start of the same ranks would end as the first did.
 bool is_final(ExitCode code) {
   return code == ExitCode::configuration || code == ExitCode::memory || code == ExitCode::data;
@@ -72,6 +99,7 @@ class GlooRanks final : public JoinedRanks {
         name_(fmt::format("rank {} on {}", launch.rank, host_name())) {
     open_store();
     come();
+    give_signs();
     open_group(options.interface);
   }
 
@@ -81,6 +109,7 @@ class GlooRanks final : public JoinedRanks {
   c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
 
   std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
+    *gives_signs_ = false;  // from now on the group notices
     const auto count = own.size(), ranks = static_cast<size_t>(launch_.ranks);
     std::vector<double> all(ranks * count + 1, 0.0);  // one more: nothing said is a word too
     std::copy(own.begin(), own.end(), all.begin() + launch_.rank * static_cast<std::ptrdiff_t>(count));
@@ -193,12 +222,44 @@ class GlooRanks final : public JoinedRanks {
     store_ = c10::make_intrusive<c10d::PrefixStore>("dit-train/" + launch_.attempt, base_);
   }
 
-  // Until `is_true`; throws where a rank has failed, or after the timeout if `limited`.
+  // Planning, measuring and reading take a rank as long as they take, and the store does not tell that it
+  // died meanwhile.
+  void give_signs() {
+    std::thread([store = store_, goes_on = gives_signs_, sign = sign_of(launch_.rank)] {
+      try {
+        for (; *goes_on; std::this_thread::sleep_for(kBetweenSigns)) store->add(sign, 1);
+      } catch (const std::exception&) {  // whoever serves the store is gone, as the others see, too
+      }
+    }).detach();
+  }
+
+  // Until `is_true`; throws where a rank has failed or gives no sign of life for the timeout, of which the
+  // leader looks at all, and the others at the leader.
   template <class Condition>
-  bool wait_until(const Condition& is_true, bool limited = false) {
+  void wait_until(const Condition& is_true) {
+    std::vector<Signs> watched;
+    for (int64_t rank = 0; rank < (leads() ? launch_.ranks : 1); ++rank)
+      if (rank != launch_.rank) watched.emplace_back(*store_, rank);
     for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
       if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
-      if (limited && waited >= timeout_) return false;
+      if (waited % kBetweenSigns < kBetweenLooks) {
+        for (Signs& signs : watched) {
+          if (signs.silent() < timeout_) continue;
+          throw policies::CollectiveError(fmt::format("rank {} has given no sign of life for {} s",
+                                                      signs.rank(),
+                                                      static_cast<double>(timeout_.count()) / 1000));
+        }
+      }
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+  }
+
+  // False after the timeout.
+  template <class Condition>
+  bool comes_true(const Condition& is_true) {
+    for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
+      if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
+      if (waited >= timeout_) return false;
       std::this_thread::sleep_for(kBetweenLooks);
     }
     return true;
@@ -213,7 +274,7 @@ class GlooRanks final : public JoinedRanks {
                       name_, launch_.rank, launch_.ranks - 1));
     }
     if (store_->add("come", 1) == launch_.ranks) store_->set("all came", bytes_of("all"));
-    if (wait_until([&] { return store_->check({"all came"}); }, /*limited=*/true)) return;
+    if (comes_true([&] { return store_->check({"all came"}); })) return;
     std::vector<std::string> missing;
     for (int64_t rank = 0; rank < launch_.ranks; ++rank)
       if (!store_->check({key(rank)})) missing.push_back(std::to_string(rank));
@@ -270,6 +331,7 @@ class GlooRanks final : public JoinedRanks {
   }
 
   bool has_reason_ = false;  // the store holds one
+  const std::shared_ptr<std::atomic<bool>> gives_signs_ = std::make_shared<std::atomic<bool>>(true);
   const Launch launch_;
   const milliseconds timeout_;
   const std::string name_;

@@ -88,7 +88,8 @@ TEST_CASE("weights: what does not fit is refused before the folder is touched") 
   CHECK_THROWS_WITH(
       world.run(gone),
       "a.toml:3:9: train.init_from = \"/gone.pt\": no such file or folder; allowed: a safetensors "
-      "file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters");
+      "file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or "
+      "adapters");
   CHECK(world.observer.messages.empty());
 }
 
@@ -103,7 +104,8 @@ TEST_CASE("weights: a bad file to begin with is a data error that names the key 
     return text;
   };
   const std::string allowed =
-      "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters";
+      "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a "
+      "checkpoint, a run or adapters";
   CHECK(refused("/w.bad", "no weights") ==
         "a.toml:3:9: train.init_from = \"/w.bad\": no file of weights; " + allowed + "; name one of these");
   CHECK(refused("/w.pt", "no weights") ==

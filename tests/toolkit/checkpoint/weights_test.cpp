@@ -17,7 +17,8 @@ namespace {
 using namespace test;
 
 const std::string allowed =
-    "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters";
+    "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a "
+    "checkpoint, a run or adapters";
 }  // namespace
 
 TEST_CASE("weights: every kind of file gives the same tensors") {

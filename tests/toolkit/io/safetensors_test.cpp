@@ -9,6 +9,7 @@
 #include "support/files/memory_file_system.h"
 #include "support/files/safetensors_file.h"
 #include "support/files/temporary_folder.h"
+#include "toolkit/core/errors.h"
 
 namespace dtk {
 namespace {
@@ -155,6 +156,53 @@ TEST_CASE("files are read from the file system", "[safetensors]") {
                     short_file +
                         ": 5 bytes are too few for a safetensors file, which begins with 8 bytes of header "
                         "length; get the file again, or write it again");
+}
+
+TEST_CASE("a tensor that is given some values at a time gives the same file, and is read in part",
+          "[safetensors]") {
+  const at::Tensor whole = at::arange(24, at::kFloat).reshape({4, 6});
+  const auto file_of = [](const WrittenTensor& tensor) {
+    test::MemoryFileSystem files;
+    write_given_tensors(*files.create("/a"), {tensor, {"b", at::ones({2}, at::kByte)}});
+    return files.read("/a");
+  };
+  const auto in_parts = [&](const std::vector<std::pair<int64_t, int64_t>>& parts) {
+    return WrittenTensor("a", at::kFloat, {4, 6}, [=](const WrittenTensor::Take& take) {
+      for (const auto& [begin, elements] : parts) take(whole.view(-1).narrow(0, begin, elements));
+    });
+  };
+  const std::string file = file_of({"a", whole});
+  CHECK(file_of(in_parts({{0, 7}, {7, 0}, {7, 17}})) == file);
+  CHECK_THROWS_AS(file_of(in_parts({{0, 7}, {7, 16}})), std::logic_error);
+  // Of another process: nothing is written here.
+  CHECK(file_of(in_parts({})).size() == file.size() - whole.nbytes());
+
+  test::MemoryFileSystem files;
+  files.create("/a")->write(file.data(), file.size());
+  StoredTensor stored = open_safetensors(files, "/a")[0];
+  REQUIRE(stored.name == "a");
+  const at::Tensor wanted = whole.view(-1).narrow(0, 5, 8);
+  const auto refused = [] { throw FileError("not finite"); };
+  const StoredTensor part = part_of(stored, 5, 8), checked = part_of(finite_only(stored, refused), 5, 8);
+  CHECK(part.shape == std::vector<int64_t>{8});
+  CHECK(same(part.read(), wanted));
+  at::Tensor into = at::zeros({8});
+  copy_stored(checked, into);
+  CHECK(same(into, wanted));
+  stored.read_range = nullptr;  // of a file that holds the values otherwise
+  CHECK(same(part_of(stored, 5, 8).read(), wanted));
+  CHECK(part_of(stored, 24, 0).read().numel() == 0);
+}
+
+TEST_CASE("a value that is not finite is found in the part that is read", "[safetensors]") {
+  at::Tensor whole = at::ones({10});
+  whole[7] = std::nan("");
+  test::MemoryFileSystem files;
+  write_safetensors(*files.create("/a"), {{"a", whole}});
+  const StoredTensor stored =
+      finite_only(open_safetensors(files, "/a")[0], [] { throw FileError("not finite"); });
+  CHECK(part_of(stored, 0, 7).read().numel() == 7);
+  CHECK_THROWS_AS(part_of(stored, 7, 3).read(), FileError);
 }
 
 TEST_CASE("a file of the reference implementation is read", "[safetensors]") {

@@ -19,9 +19,9 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// What a policy must find again to continue a run bit for bit.
 struct PolicyState {
   NamedTensors tensors;
-  // Each is of what Shards::own() has of the parameter of its name, and has as many elements.
-  bool of_own_parts = false;
   std::map<std::string, int64_t> counters;
+  // Each tensor is of what Shards::own() has of the parameter of its name, and has as many elements.
+  bool of_own_parts = false;
 };
 
 /// A PolicyState as it is kept: each tensor is read when it is wanted, so that a state and what it is copied

@@ -1,6 +1,6 @@
 """install_test.py BUILD COMPILER LAUNCHER LIBTORCH: the installed package, as a stranger's project meets it.
 
-Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network, own_model and own_plan there
+Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network, own_model, own_plan and own_ranks there
 against it, without a build type: neither optimised nor with NDEBUG, as a stranger may.
 """
 
@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import unittest
@@ -21,6 +22,7 @@ import linked_libraries  # noqa: E402
 EXAMPLE = ROOT / "examples/own_network"
 PLAN = ROOT / "tests/integration/own_plan"
 MODEL = ROOT / "tests/integration/own_model"
+RANKS = ROOT / "tests/integration/own_ranks"
 MOST_LINES = 12
 LIBRARIES = {"libdtk_policies.a", "libdtk_planner.a", "libdtk_models.a"}
 BUILD = COMPILER = LAUNCHER = LIBTORCH = ""
@@ -252,6 +254,35 @@ class OwnPlan(unittest.TestCase):
         _, peaks = planned_as_measured(built(PLAN) / "own_plan")
         # Each is a job of its own: the policy shows in what forward keeps.
         self.assertLess(peaks["With"]["forward"], peaks["Without"]["forward"])
+
+
+class OwnRanks(unittest.TestCase):
+    def said(self, program: Path, ranks: int) -> list[str]:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        where = {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "MASTER_PORT": str(port)}
+        started = [
+            subprocess.Popen([program], env=os.environ | where | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+            for rank in range(ranks)
+        ]
+        said = [process.communicate(timeout=60)[0] for process in started]
+        self.assertEqual([process.returncode for process in started], [0] * ranks, said)
+        return said
+
+    def test_a_network_of_a_stranger_has_one_ranks_bits_on_its_own_group(self):
+        program = built(RANKS) / "own_ranks"
+        ((alone, bits),) = [re.fullmatch(r"updates (\d+)\n(.*)", text, re.S).groups() for text in self.said(program, 1)]
+        self.assertEqual(len(set(re.findall(r"\d+", bits))), 2)  # weights and averages
+        for ranks in (2, 4):
+            updated = 0
+            for text in self.said(program, ranks):
+                reason, own, seen = re.fullmatch(r"(.*)\nupdates (\d+)\n(.*)", text, re.S).groups()
+                self.assertIn(f" of {ranks} updates {own} of {alone} parameters, and has moments", reason)
+                self.assertLess(int(own), int(alone))
+                self.assertEqual(seen, bits)
+                updated += int(own)
+            self.assertEqual(updated, int(alone))
 
 
 class Package(unittest.TestCase):

@@ -20,6 +20,7 @@
 #include "support/runs/trainer_state.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/plan/null_world.h"
 
 using namespace dtk;
 using test::check_equal, test::everything, test::make_trainer, test::run;
@@ -250,6 +251,57 @@ TEST_CASE("a step reads no value of a tensor") {
     CHECK(reads.empty());
     at::removeCallback(handle);
   }
+}
+
+TEST_CASE("a step of two ranks reads no value of a tensor either") {
+  test::SteppingClock clock;
+  PlannedRanks ranks(2);
+  RunConfig config = test::tiny_config();
+  config.train.accumulate = 2;
+  Trainer trainer(config, at::kCPU, test::tiny_data(), clock, {}, &ranks);
+  trainer.step();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&see, &unsee).scopes({at::RecordScope::FUNCTION}));
+  trainer.step();
+  CHECK(reads.empty());
+  reads.clear();
+  at::removeCallback(handle);
+}
+
+TEST_CASE(
+    "of two ranks each has the moments and averages of its part, and every byte of a step has an owner") {
+  policies::CountingAllocatorGuard counting;
+  policies::SavedTensorEngineGuard engine;
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  config.train.accumulate = 2;
+  int64_t all = 0, moments = 0, averages = 0;
+  for (const int64_t rank : {0, 1}) {
+    policies::cpu_accounts().reset_phases("build");
+    PlannedRanks ranks(2, rank);
+    Trainer trainer(config, at::kCPU, test::tiny_data(), clock, {}, &ranks);
+    run(trainer, 3);
+    trainer.read_scalars_sync();
+    const policies::MemorySums live = policies::cpu_accounts().live();
+    int64_t own = 0;
+    for (const auto& [name, tensor] : trainer.shards().own()) own += static_cast<int64_t>(tensor.nbytes());
+    all = trainer.parameter_count() * 4;
+    CHECK(own < all);
+    // Scalars, and a loss of each rank.
+    CHECK(live.of(policies::Category::optimizer) == 2 * own + 3 * 4 + 4 + 2 * 4);
+    CHECK(live.of(policies::Category::ema) == own);
+    CHECK(live.of(policies::Category::gradients) == 0);
+    moments += live.of(policies::Category::optimizer) - (3 * 4 + 4 + 2 * 4);
+    averages += live.of(policies::Category::ema);
+    for (const policies::PhasePeak& phase : policies::cpu_accounts().phases()) {
+      INFO(phase.name);
+      const auto items = phase.peak.items();
+      const auto other = items.find(policies::Category::other);
+      CHECK((other == items.end() ? std::string() : other->second.begin()->first) == "");
+    }
+  }
+  CHECK(moments == 2 * all);  // each is held once
+  CHECK(averages == all);
 }
 
 TEST_CASE("every byte of a step has an owner, and nothing temporary outlives the step") {

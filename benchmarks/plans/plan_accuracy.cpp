@@ -203,6 +203,8 @@ void compare_as_rank(const Cases& cases, uint64_t index, const Launch& launch) {
   memory.split = 1;
   memory.on_out_of_memory = OnOutOfMemory::stop;
   loaded = on_ranks(std::move(loaded), launch.ranks);
+  DataOptions& data = loaded.config.data;
+  if (data.samples) data.samples = std::max(*data.samples, data.validation + data.batch);
   JoinedRanks* const ranks = join_ranks(launch, loaded.config.distributed);
   try {
     const PlanAccuracy accuracy = plan_accuracy(loaded, {}, ranks);

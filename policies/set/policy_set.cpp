@@ -31,12 +31,23 @@ class Scopes final : public PolicyScope {
   std::vector<std::unique_ptr<PolicyScope>> scopes_;
 };
 
-void refuse_without_ranks(const PolicyOptions& options, const Subject& subject) {
-  if (!subject.training || (subject.shards != nullptr && subject.shards->ranks() > 1)) return;
+// What ranks share out is laid out before there are policies.
+void check_ranks(const PolicyOptions& options, const Subject& subject) {
+  if (!subject.training) return;
+  if (subject.shards != nullptr && subject.shards->ranks() > 1) {
+    if (subject.shards->divides() == (options.shard.enabled != Enabled::off)) return;
+    throw PolicyError(
+        "policies.shard.enabled",
+        subject.shards->divides()
+            ? " = false, and Subject::shards divides the parameters; lay them out with divides = false"
+            : " is not false, and Subject::shards divides nothing; lay them out with divides = true");
+  }
   for (const PolicyKind* const kind : policy_kinds()) {
     if (kind->acts_alone() || kind->enabled(options) != Enabled::on) continue;
     const std::string key = "policies." + kind->name() + ".enabled";
-    throw PolicyError(key, " = true has no effect where one rank trains alone; start several, or remove it");
+    throw PolicyError(
+        key,
+        " = true has no effect where one rank trains alone; start several ranks, or leave it at \"default\"");
   }
 }
 
@@ -48,7 +59,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       use_(std::make_shared<SeamUse>()),
       kinds_(subject.training ? policy_kinds(subject.shards == nullptr ? 1 : subject.shards->ranks())
                               : inference_kinds()) {
-  refuse_without_ranks(options, subject);
+  check_ranks(options, subject);
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
   for (const auto& [name, parameter] : subject.parameters) {
     if (!parameter.requires_grad()) mark_frozen(parameter);

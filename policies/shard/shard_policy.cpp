@@ -2,41 +2,44 @@
 #include <dtk/policies/internal/shard_policy.h>
 #include <dtk/policies/memory_ledger.h>
 
-#include <exception>
 #include <utility>
 
 namespace dtk::policies {
-namespace {
 
-class WholeExchange final : public WeightExchange {
+class ShardPolicy::WholeExchange final : public WeightExchange {
  public:
-  WholeExchange(Shards& shards, std::unique_ptr<WeightExchange> own) : shards_(shards), own_(std::move(own)) {
-    shards_.gather();
+  WholeExchange(ShardPolicy& policy, std::unique_ptr<WeightExchange> own)
+      : policy_(policy), own_(std::move(own)) {
+    policy_.shards_.gather();
   }
   ~WholeExchange() override {
     own_.reset();
     try {
-      shards_.gather();
+      policy_.shards_.gather();
     } catch (...) {
-      shards_.gather_later(std::current_exception());
+      policy_.failure_ = std::current_exception();
     }
   }
 
  private:
-  Shards& shards_;
+  ShardPolicy& policy_;
   std::unique_ptr<WeightExchange> own_;
 };
 
-}  // namespace
+void ShardPolicy::throw_failure() {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
 
 void ShardPolicy::after_step() {
+  throw_failure();
   const PhaseScope phase("gather");
   shards_.gather();
 }
 
 std::unique_ptr<WeightExchange> ShardPolicy::around(std::unique_ptr<WeightExchange> own) {
+  throw_failure();
   if (own == nullptr) return nullptr;
-  return std::make_unique<WholeExchange>(shards_, std::move(own));
+  return std::make_unique<WholeExchange>(*this, std::move(own));
 }
 
 PolicyReport ShardPolicy::report() const {

@@ -47,7 +47,8 @@ Shards::Shards(const NamedTensors& parameters, const ShardLayout& layout) {
 
 Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
                const ShardLayout& layout)
-    : collectives_(std::make_unique<Collectives>(std::move(group))), divides_(layout.divides) {
+    : collectives_(std::make_unique<Collectives>(std::move(group))),
+      divides_(layout.divides && collectives_->ranks() > 1) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad() || (parameter.scalar_type() == at::kFloat && parameter.is_contiguous()))
       continue;
@@ -125,7 +126,6 @@ void Shards::list_norm_parts(int64_t parts) {
 }
 
 void Shards::gather() {
-  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (!divides_) return;
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < units_.size(); ++i) {
@@ -172,7 +172,7 @@ void Shards::each_part(size_t parameter, const at::Tensor& own,
     if (part.elements == 0) continue;
     at::Tensor received;
     {
-      const OwnerScope owner(Category::optimizer, "gathered");
+      const OwnerScope owner(Category::parameters, "gathered");
       received = at::empty({part.elements}, own.options());
     }
     collectives_->receive(received, from, kWhat);

@@ -38,7 +38,7 @@ class Failures(RanksTest):
                     if rank == killed:
                         continue
                     self.assertEqual(code, 6, errors)
-                    self.assertRegex(errors, rf"^dit-train: rank {rank} on \S+: another rank failed or does not answer, (before|in) the ")
+                    self.assertRegex(errors, rf"^dit-train: rank {rank} on \S+: another rank failed or does not answer, (before|in|while|behind) ")
 
     def test_a_rank_that_is_killed_while_it_starts_ends_the_others(self):
         timeout = 2
@@ -70,6 +70,19 @@ class Failures(RanksTest):
             started[told].send_signal(signal.SIGTERM)
             results = self.finish(started, timeout=30)
             self.assertEqual([(code, errors) for code, _, errors in results], [(5, ""), (5, "")])
+            self.assertEqual(len(self.checkpoints()), 1)
+
+    def test_a_stop_in_the_last_validation_ends_all_with_a_checkpoint(self):
+        for told in (0, 1):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            job = {"train__accumulate": 2, "train__steps": 2, "train__validate_every": 2, "data__validation": 180}
+            started = self.start_ranks(2, **(job | {"train__log_every": 1, "distributed__timeout": 20}))
+            self.wait_for(started[0], "run/log.jsonl", '"step":2')
+            started[told].send_signal(signal.SIGTERM)
+            begun = time.monotonic()
+            results = self.finish(started, timeout=60)
+            self.assertLess(time.monotonic() - begun, 15)
+            self.assertIn([code for code, _, _ in results], ([0, 0], [5, 5]), results)
             self.assertEqual(len(self.checkpoints()), 1)
 
     def test_the_rank_that_fails_says_why_and_all_end_with_its_code(self):

@@ -56,6 +56,15 @@ class Bits(RanksTest):
     def test_are_those_of_one_rank_with_many_units(self):
         self.assert_same_at_any_number([2, 3], model__hidden=128, model__depth=2)
 
+    def test_are_those_of_one_rank_where_groups_have_rates_and_vectors_do_not_decay(self):
+        self.assert_same_at_any_number(
+            [3],
+            optimizer__rates='["blocks.*: 3e-3"]',
+            optimizer__decays='"matrices"',
+            optimizer__weight_decay=0.1,
+            memory__ledger="false",
+        )
+
     def test_are_those_of_one_rank_where_each_updates_all(self):
         self.assert_same_at_any_number([2, 3], policies__shard__enabled="false")
 
@@ -205,7 +214,7 @@ class Keys(RanksTest):
             result,
             2,
             "--set policies.shard.enabled=true: policies.shard.enabled = true has no effect where one rank trains alone; "
-            "start several, or remove it",
+            "start several ranks, or leave it at \"default\"",
         )
 
     def test_the_leaders_clock_ends_all_after_the_same_step(self):
@@ -435,6 +444,21 @@ class Plans(RanksTest):
         self.assertEqual(states[2, "ordered", False], [8 * 10400 + 24, 4 * 10400])
         self.assertEqual(states[2, "ordered", True], [8 * 5248 + 24, 4 * 5248])
         self.assertEqual(states[3, "ordered", True], [8 * 3600 + 28, 4 * 3600])
+
+    def test_know_the_policy_where_there_are_several_ranks(self):
+        for ranks, rows in ((1, 32), (2, 64)):
+            result = subprocess.run(
+                [str(PLAN), "--config", "tiny.toml", "--device", "cpu", "--world", str(ranks), "--table", "--json"],
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=100,
+            )
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            table = json.loads(result.stdout)
+            self.assertEqual(len(table), rows)
+            names = {policy["name"] for row in table for policy in row["policies"]}
+            self.assertEqual("shard" in names, ranks > 1)
 
     def test_of_several_worlds_keep_the_micro_batch(self):
         result = subprocess.run(

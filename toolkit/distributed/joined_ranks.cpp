@@ -108,7 +108,7 @@ class GlooRanks final : public JoinedRanks {
   std::string name() const override { return name_; }
   c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
 
-  std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
+  std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char* when) override {
     *gives_signs_ = false;  // from now on the group notices
     const auto count = own.size(), ranks = static_cast<size_t>(launch_.ranks);
     std::vector<double> all(ranks * count + 1, 0.0);  // one more: nothing said is a word too
@@ -118,7 +118,7 @@ class GlooRanks final : public JoinedRanks {
           at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::kDouble)};
       group_->allreduce(view)->wait();
     } catch (const std::exception& error) {
-      throw policies::CollectiveError("before the next step: " + policies::collective_cause(error));
+      throw policies::CollectiveError(fmt::format("{}: {}", when, policies::collective_cause(error)));
     }
     std::vector<std::vector<double>> said;
     for (auto first = all.begin(); said.size() < ranks; first += static_cast<std::ptrdiff_t>(count))

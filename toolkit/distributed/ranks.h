@@ -25,8 +25,8 @@ class Ranks {
   virtual std::string name() const = 0;
   /// For tensors on the device that is trained on.
   virtual c10::intrusive_ptr<c10d::Backend> group() const = 0;
-  /// What each says, in their order; all say as many numbers. Takes no tensor's memory.
-  virtual std::vector<std::vector<double>> all_say(const std::vector<double>& own) = 0;
+  /// What each says, in their order; all say as many numbers. Takes no tensor's memory. `when`: of an error.
+  virtual std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char* when) = 0;
   /// The leader's `text` of this name, which the others wait for. One name has one text.
   virtual std::string leader_says(const std::string& name, const std::string& text) = 0;
   /// Waits until all have come here, however long that takes. Each name once.

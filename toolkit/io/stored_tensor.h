@@ -24,14 +24,15 @@ struct WrittenTensor {
   WrittenTensor(std::string called, const at::Tensor& tensor);
   WrittenTensor(const NamedTensor& one) : WrittenTensor(one.name, one.tensor) {}
   WrittenTensor(std::string called, c10::ScalarType of, std::vector<int64_t> sizes,
-                std::function<void(const Take&)> giving)
-      : name(std::move(called)), type(of), shape(std::move(sizes)), give(std::move(giving)) {}
+                std::function<void(const Take&)> giving, bool here)
+      : name(std::move(called)), type(of), shape(std::move(sizes)), give(std::move(giving)), is_here(here) {}
 
   std::string name;
   c10::ScalarType type;  // Undefined: there is none
   std::vector<int64_t> shape;
-  /// Calls with all values, some at a time, one after the other; with none where another process writes them.
+  /// Calls with all values, some at a time, one after the other; with none unless is_here.
   std::function<void(const Take&)> give;
+  bool is_here = true;  // false: another process writes them
 };
 
 /// A tensor in a file: what it is called and how large it is.

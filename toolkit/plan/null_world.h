@@ -55,7 +55,7 @@ class PlannedRanks final : public Ranks {
   int64_t size() const override { return ranks_; }
   std::string name() const override { return "rank " + std::to_string(rank_) + " of the plan"; }
   c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
-  std::vector<std::vector<double>> all_say(const std::vector<double>& own) override {
+  std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char*) override {
     return std::vector<std::vector<double>>(static_cast<size_t>(ranks_), own);
   }
   std::string leader_says(const std::string&, const std::string& text) override { return text; }

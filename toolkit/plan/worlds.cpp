@@ -62,7 +62,7 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
       "{} on {}, micro-batches of {}, of which data.batch has as many as the ranks divide: planned, nothing "
       "was "
       "computed\n"
-      "In {}, tensors of the rank that holds most; state: weights, moments, and an average that is kept "
+      "In {}, tensors of the leader; state: weights, moments, and an average that is kept "
       "there. "
       "Sent: by each.{}\n\n{}",
       name, device.str(), samples_of_micro_batch(loaded.config), unit.name,

@@ -189,7 +189,8 @@ class Run final : public TrainingRun {
   // everybody's.
   void agree() {
     if (world_.ranks == nullptr) return;
-    const auto said = world_.ranks->all_say({stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()});
+    const auto said =
+        world_.ranks->all_say({stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()}, "before the next step");
     is_to_stop_ = std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
     trainer_.agree_on_seconds(said.front()[1]);
   }
@@ -361,6 +362,7 @@ class Run final : public TrainingRun {
   void validate(RunResult& result) {
     if (!validation_) return;
     read_if_behind();
+    validated_step_ = trainer_.steps();  // also where a stop ends it: at the end others would not try again
     const auto validated = validation_->measure_sync(trainer_, [this] { return !stop_requested(); });
     if (!validated) return;
     meters_.check_budget();
@@ -370,7 +372,6 @@ class Run final : public TrainingRun {
         validation_line(step, *validated, validation_->samples(), config_.train.validate_ema));
     result.validation_loss = validated->loss;
     result.held_out = validation_->samples();
-    validated_step_ = step;
   }
 
   // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
@@ -383,6 +384,7 @@ class Run final : public TrainingRun {
     }
     if (!any_rank(problem.has_value())) return;
     save();
+    any_rank(false);                                                   // until the leader has saved it
     if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why
     throw DataError(std::string(problem->what()) + "; what was trained is saved as " +
                     last_checkpoint_.string() + ", its validation was not measured");
@@ -390,7 +392,7 @@ class Run final : public TrainingRun {
 
   bool any_rank(bool this_one) const {
     if (world_.ranks == nullptr) return this_one;
-    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0});
+    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0}, "behind a validation");
     return std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
   }
 
@@ -409,7 +411,7 @@ class Run final : public TrainingRun {
     const auto report = meters_.report();
     RankReport ranks{.peaks = {}, .sent = result.sent, .waiting = result.rank_wait_fraction};
     for (const auto& said :
-         world_.ranks->all_say({report ? static_cast<double>(report->peak().peak.bytes) : 0.0}))
+         world_.ranks->all_say({report ? static_cast<double>(report->peak().peak.bytes) : 0.0}, "at the end"))
       ranks.peaks.push_back(static_cast<int64_t>(said.front()));
     return ranks;
   }

@@ -144,11 +144,11 @@ void AdamW::apply_to(const Group& group, double lr) {
       if (parameters_[member].numel() > 0) some.push_back(all[member]);
     return some;
   };
-  const std::vector<at::Tensor> steps(of_group(parameters_).size(), step_);
-  if (steps.empty()) return;  // other ranks have them
-  at::_fused_adamw_(of_group(parameters_), of_group(gradients_), of_group(exp_avg_), of_group(exp_avg_sq_),
-                    {}, steps, lr * group.factor, options_.beta1, options_.beta2, group.weight_decay,
-                    options_.eps,
+  const std::vector<at::Tensor> own = of_group(parameters_);
+  if (own.empty()) return;  // other ranks have all of it
+  const std::vector<at::Tensor> steps(own.size(), step_);
+  at::_fused_adamw_(own, of_group(gradients_), of_group(exp_avg_), of_group(exp_avg_sq_), {}, steps,
+                    lr * group.factor, options_.beta1, options_.beta2, group.weight_decay, options_.eps,
                     /*amsgrad=*/false, /*maximize=*/false, divisor_, stopped_);
 }
 
@@ -200,12 +200,17 @@ at::Tensor AdamW::norm_of(const std::vector<at::Tensor>& tensors) const {
   const std::vector<policies::Shards::NormPart>& own = shards_.own_norm_parts();
   std::vector<at::Tensor> parts;
   parts.reserve(own.size());
+  at::Tensor flat;  // of `of`, whose parts follow each other
+  size_t of = tensors.size();
   for (const auto& [parameter, part, index] : own) {
     const at::Tensor& tensor = tensors[parameter];
-    const bool is_whole = part.elements == tensor.numel();
-    parts.push_back(is_whole && !tensor.is_contiguous()
-                        ? tensor
-                        : tensor.reshape(-1).narrow(0, part.begin, part.elements));
+    if (part.elements == tensor.numel() && !tensor.is_contiguous()) {
+      parts.push_back(tensor);
+      continue;
+    }
+    if (parameter != of) flat = tensor.reshape(-1);
+    of = parameter;
+    parts.push_back(flat.narrow(0, part.begin, part.elements));
   }
   if (!shards_.divides()) return at::linalg_vector_norm(norms_of(parts), 2);
   at::Tensor all = at::zeros({shards_.norm_parts()}, step_.options());
@@ -277,7 +282,8 @@ std::vector<WrittenTensor> AdamW::written_state() const {
 void AdamW::restore(const std::vector<StoredTensor>& state) {
   std::vector<StoredTensor> own;
   for (const StoredTensor& entry : state)
-    own.push_back(own_part(shards_, shards_.index_of(entry.name.substr(entry.name.find('.') + 1)), entry));
+    own.push_back(
+        stored_own_part(shards_, shards_.index_of(entry.name.substr(entry.name.find('.') + 1)), entry));
   copy_by_name(own, this->state(), "optimizer state");
 }
 

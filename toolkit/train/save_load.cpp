@@ -163,7 +163,8 @@ void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trai
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
       for (StoredTensor entry : finite_tensors(checkpoint, file)) {
-        if (of_own_parts) entry = own_part(trainer.shards(), trainer.shards().index_of(entry.name), entry);
+        if (of_own_parts)
+          entry = stored_own_part(trainer.shards(), trainer.shards().index_of(entry.name), entry);
         state.tensors.push_back(
             {entry.name, entry.shape, [entry](const at::Tensor& into) { copy_stored(entry, into); }});
       }

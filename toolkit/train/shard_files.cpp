@@ -7,11 +7,12 @@ WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, co
   if (!shards.divides()) return {name, own};
   return {
       name, own.scalar_type(), shards.parameters()[parameter].second.sizes().vec(),
-      [&shards, parameter, own](const WrittenTensor::Take& take) { shards.each_part(parameter, own, take); }};
+      [&shards, parameter, own](const WrittenTensor::Take& take) { shards.each_part(parameter, own, take); },
+      shards.rank() == 0};
 }
 
-StoredTensor own_part(const policies::Shards& shards, std::optional<size_t> parameter,
-                      const StoredTensor& stored) {
+StoredTensor stored_own_part(const policies::Shards& shards, std::optional<size_t> parameter,
+                             const StoredTensor& stored) {
   if (!shards.divides() || !parameter || stored.shape != shards.parameters()[*parameter].second.sizes())
     return stored;
   const policies::ParameterPart part = shards.own_part(*parameter);

@@ -16,7 +16,7 @@ WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, co
                             const at::Tensor& own);
 /// The part of a parameter's stored tensor that this rank has; `stored` itself where it is of none, or has
 /// another shape.
-StoredTensor own_part(const policies::Shards& shards, std::optional<size_t> parameter,
-                      const StoredTensor& stored);
+StoredTensor stored_own_part(const policies::Shards& shards, std::optional<size_t> parameter,
+                             const StoredTensor& stored);
 
 }  // namespace dtk

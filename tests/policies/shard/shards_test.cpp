@@ -182,9 +182,11 @@ TEST_CASE("shard policy: where one rank trains alone it is no policy, and asked 
     for (const PolicyReport& report : policies.reports()) CHECK(report.policy != "shard");
   }
   options.shard.enabled = Enabled::on;
-  CHECK_THROWS_WITH(PolicySet(options, {at::kCPU, all, {}}, seam),
-                    Equals("policies.shard.enabled = true has no effect where one rank trains alone; start "
-                           "several, or remove it"));
+  CHECK_THROWS_WITH(
+      PolicySet(options, {at::kCPU, all, {}}, seam),
+      Equals(
+          "policies.shard.enabled = true has no effect where one rank trains alone; start several ranks, or "
+          "leave it at \"default\""));
   Shards shards(dtk::planner::planned_group(0, 2), all, kLayout);
   const PolicySet policies(options, {at::kCPU, all, {}, true, &shards}, seam);
   const PolicyReport report = policies.reports()[3];
@@ -193,4 +195,24 @@ TEST_CASE("shard policy: where one rank trains alone it is no policy, and asked 
   CHECK(report.reason ==
         "rank 0 of 2 updates 174 of 310 parameters, and has moments, sums of gradients and averages of these "
         "alone");
+}
+
+TEST_CASE("shard policy: it and what was laid out must not contradict each other") {
+  const NamedTensors all = abc();
+  ShardLayout whole = kLayout;
+  whole.divides = false;
+  Shards divided(dtk::planner::planned_group(0, 2), all, kLayout);
+  Shards undivided(dtk::planner::planned_group(0, 2), all, whole);
+  PolicyOptions options = only_shard_and_ema();
+  Seam seam;
+  CHECK_THROWS_WITH(
+      PolicySet(options, {at::kCPU, all, {}, true, &undivided}, seam),
+      Equals("policies.shard.enabled is not false, and Subject::shards divides nothing; lay them "
+             "out with divides = true"));
+  options.shard.enabled = Enabled::off;
+  CHECK_THROWS_WITH(PolicySet(options, {at::kCPU, all, {}, true, &divided}, seam),
+                    Equals("policies.shard.enabled = false, and Subject::shards divides the parameters; lay "
+                           "them out with divides = false"));
+  const PolicySet policies(options, {at::kCPU, all, {}, true, &undivided}, seam);
+  CHECK(policies.reports()[3].reason == "switched off: policies.shard.enabled = false");
 }

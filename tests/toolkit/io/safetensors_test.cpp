@@ -166,16 +166,18 @@ TEST_CASE("a tensor that is given some values at a time gives the same file, and
     write_given_tensors(*files.create("/a"), {tensor, {"b", at::ones({2}, at::kByte)}});
     return files.read("/a");
   };
-  const auto in_parts = [&](const std::vector<std::pair<int64_t, int64_t>>& parts) {
-    return WrittenTensor("a", at::kFloat, {4, 6}, [=](const WrittenTensor::Take& take) {
+  const auto in_parts = [&](const std::vector<std::pair<int64_t, int64_t>>& parts, bool is_here = true) {
+    const auto give = [=](const WrittenTensor::Take& take) {
       for (const auto& [begin, elements] : parts) take(whole.view(-1).narrow(0, begin, elements));
-    });
+    };
+    return WrittenTensor("a", at::kFloat, {4, 6}, give, is_here);
   };
   const std::string file = file_of({"a", whole});
   CHECK(file_of(in_parts({{0, 7}, {7, 0}, {7, 17}})) == file);
   CHECK_THROWS_AS(file_of(in_parts({{0, 7}, {7, 16}})), std::logic_error);
+  CHECK_THROWS_AS(file_of(in_parts({})), std::logic_error);
   // Of another process: nothing is written here.
-  CHECK(file_of(in_parts({})).size() == file.size() - whole.nbytes());
+  CHECK(file_of(in_parts({}, /*is_here=*/false)).size() == file.size() - whole.nbytes());
 
   test::MemoryFileSystem files;
   files.create("/a")->write(file.data(), file.size());

@@ -4,9 +4,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/planner/planned_group.h>
 
 #include <cmath>
 #include <numbers>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -288,4 +290,25 @@ TEST_CASE("progress is the largest of steps, epochs and seconds, never beyond on
   CHECK(run_progress(train, {.step = 75, .samples = 36, .samples_per_epoch = 10, .seconds = 5.0}) == 0.9);
   CHECK(run_progress(train, {.step = 75, .samples = 10, .samples_per_epoch = 10, .seconds = 5.0}) == 0.75);
   CHECK(run_progress(train, {.step = 75, .samples = 44, .samples_per_epoch = 10, .seconds = 5.0}) == 1.0);
+}
+
+TEST_CASE(
+    "a rank that has nothing of what is trained takes part in a step, and one that has a part has moments of "
+    "it") {
+  const at::Tensor parameter = at::ones({100}).requires_grad_();
+  for (const int rank : {0, 1, 2}) {  // two cells of 64 elements
+    policies::Shards shards(planner::planned_group(rank, 3), {{"a", parameter}});
+    OptimizerOptions options;
+    options.clip = 1;
+    AdamW adamw(options, shards, NotFinite::stop);
+    const at::Tensor& own = shards.own()[0].second;
+    CHECK(own.numel() == (rank == 0 ? 64 : rank == 1 ? 36 : 0));
+    CHECK(adamw.state()[0].tensor.numel() == own.numel());
+    own.mutable_grad() = at::ones({own.numel()});
+    adamw.step(0.1);
+    CHECK(adamw.gradient_norm().item<double>() == Approx(std::sqrt(own.numel())));
+    CHECK((own.numel() == 0 || own[0].item<float>() < 1));
+    adamw.look_back();
+    CHECK(adamw.stopped().item<float>() == 0);
+  }
 }

@@ -13,6 +13,8 @@
 //   }
 //   policies.step(optimizer);  // of the own parts; then the weights are gathered
 //   exchange.release();
+//
+// The norm of an own part is not the norm: Shards::add_up() adds those of all ranks.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/collectives.h>

@@ -29,7 +29,7 @@ struct Subject {
   NamedTensors parameters;
   std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
   bool training = true;            // else passes without gradient and step
-  Shards* shards = nullptr;        // of several ranks that train together
+  Shards* shards = nullptr;        // of several ranks that train together; outlives the policies
 };
 
 /// An option that is a number of optimizer steps.

@@ -8,7 +8,6 @@
 #include <dtk/policies/policy.h>
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,7 +49,7 @@ struct ShardLayout {
 class Shards : NotCopied {
  public:
   /// Of one rank, which has all.
-  Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
+  explicit Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
   /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
@@ -74,7 +73,8 @@ class Shards : NotCopied {
   /// Where the parts of a unit end, by rank.
   const std::vector<int64_t>& ends(size_t unit) const { return ends_[unit]; }
 
-  /// After each rank has updated its own: weights of the others, unit by unit. Takes the bytes of one unit.
+  /// After each rank has updated its own: the weights of the others, unit by unit. Takes the bytes of one
+  /// unit.
   void gather();
 
   /// Parts whose norms are taken apart, in the same order at any number of ranks.
@@ -94,9 +94,6 @@ class Shards : NotCopied {
                  const std::function<void(const at::Tensor& part)>& take) const;
   std::optional<size_t> index_of(const std::string& name) const;
 
-  /// Of a gather() in a destructor, thrown by the next.
-  void gather_later(std::exception_ptr failure) { failure_ = std::move(failure); }
-
  private:
   void lay_out(const NamedTensors& parameters, const ShardLayout& layout);
   void divide();
@@ -111,7 +108,6 @@ class Shards : NotCopied {
   std::vector<std::pair<size_t, size_t>> place_;  // by parameter: unit, member
   std::vector<NormPart> own_norm_parts_;
   int64_t norm_parts_ = 0;
-  std::exception_ptr failure_;
 };
 
 }  // namespace dtk::policies

@@ -3,6 +3,7 @@
 #include <dtk/policies/policy.h>
 #include <dtk/policies/shards.h>
 
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -14,14 +15,20 @@ class ShardPolicy final : public Policy {
   explicit ShardPolicy(Shards& shards) : shards_(shards) {}
   std::string name() const override { return "shard"; }
   bool needs_steps() const override { return true; }
-  /// Gathers the weights that other ranks updated.
+  void before_step() override { throw_failure(); }
+  /// Gathers the weights that other ranks updated, which takes the bytes of a unit.
   void after_step() override;
-  /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end.
+  /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end. If the latter
+  /// fails, the policy's next call throws why.
   std::unique_ptr<WeightExchange> around(std::unique_ptr<WeightExchange> own) override;
   PolicyReport report() const override;
 
  private:
+  class WholeExchange;
+  void throw_failure();
+
   Shards& shards_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace dtk::policies

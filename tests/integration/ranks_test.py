@@ -445,6 +445,15 @@ class Plans(RanksTest):
         self.assertEqual(states[2, "ordered", True], [8 * 5248 + 24, 4 * 5248])
         self.assertEqual(states[3, "ordered", True], [8 * 3600 + 28, 4 * 3600])
 
+    def test_are_of_the_rank_that_holds_most(self):
+        job = {"data__batch": 4, "train__accumulate": 2, "train__steps": 2, "train__threads": 1, "model__hidden": 72}
+        planned = self.planned(2, **job)
+        self.assertEqual(planned["plan"]["rank"], 1)  # the leader has more cells that are not full
+        self.run_ranks(2, **job)
+        said = json.loads((self.folder / "run/memory.json").read_text())["ranks"]["peak_bytes"]
+        self.assertEqual((said["rank"], said["most"]), (1, planned["peak"]["bytes"]))
+        self.assertLess(said["least"], said["most"])
+
     def test_know_the_policy_where_there_are_several_ranks(self):
         for ranks, rows in ((1, 32), (2, 64)):
             result = subprocess.run(

@@ -174,7 +174,7 @@ void report_claims(const PlanJob& job, const std::map<std::string, TimedPairs>& 
 }
 
 void report_plan(const PlanJob& job) {
-  Plan plan = make_plan(job.loaded, job.device, job.options);
+  Plan plan = plan_highest_rank(job.loaded, job.device, job.options);
   plan.placement = job.placement;
   if (job.arguments.explain) {
     const auto effects = explain_policies(plan, job.device, job.options);

@@ -25,17 +25,19 @@ namespace {
 
 // No budget limits a plan, so what is refused in it is memory of this machine.
 PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
-                        const planner::SimulationOptions& options) try {
-  return loaded.inferred ? plan_inference(loaded, device, options) : plan_run(loaded, device, options);
+                        const planner::SimulationOptions& options, int64_t rank) try {
+  return loaded.inferred ? plan_inference(loaded, device, options)
+                         : plan_run(loaded, device, options, nullptr, rank);
 } catch (const c10::OutOfMemoryError& error) {
   throw MachineTooSmall(first_line(error.what_without_backtrace()));
 } catch (const std::bad_alloc&) {
   throw MachineTooSmall("out of host memory");
 }
 
-Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options) {
+Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options,
+                  int64_t rank = 0) {
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
-  PlannedRun run = planned_here(loaded, device, options);
+  PlannedRun run = planned_here(loaded, device, options, rank);
   const planner::SimulationResult& simulated = run.memory;
   Plan plan;
   plan.policies = std::move(run.policies);
@@ -53,6 +55,8 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.folded = simulated.folded;
   plan.step = simulated.steady_step();
   plan.sent = std::move(run.sent);
+  plan.rank = rank;
+  plan.rank_with_most = run.rank_with_most;
   plan.seconds = simulated.seconds;
   if (!loaded.inferred) plan.data = family_of(loaded.config).planned_note(loaded.config);
   plan.loaded = std::move(loaded);
@@ -100,14 +104,16 @@ std::optional<policies::PhasePeak> Plan::runner_up() const {
   return policies::highest(others);
 }
 
-Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options) {
-  if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options,
+               int64_t rank) {
+  if (!precision_is_open(loaded.config, device))
+    return plan_decided(std::move(loaded), device, options, rank);
   std::vector<Plan> plans;
   std::vector<PossiblePrecision> precisions;
   for (const auto precision : {policies::CpuPrecision::bf16, policies::CpuPrecision::fp32}) {
     LoadedConfig one = loaded;
     one.config.policies.precision.cpu = precision;
-    plans.push_back(plan_decided(std::move(one), device, options));
+    plans.push_back(plan_decided(std::move(one), device, options, rank));
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
@@ -116,6 +122,15 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
   plan.seconds = seconds;
   plan.precisions = std::move(precisions);
   return plan;
+}
+
+Plan plan_highest_rank(const LoadedConfig& loaded, c10::Device device,
+                       const planner::SimulationOptions& options) {
+  Plan leader = make_plan(loaded, device, options);
+  if (leader.rank_with_most == 0) return leader;
+  Plan other = make_plan(loaded, device, options, leader.rank_with_most);
+  other.seconds += leader.seconds;
+  return peak_bytes(other) > peak_bytes(leader) ? other : leader;
 }
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
@@ -144,7 +159,7 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
     policies::PolicySwitches other = on;
     other[i] = !on[i];
     try {
-      effect.switched = plan_decided(with_switches(plan.loaded, device, other), device, options);
+      effect.switched = plan_decided(with_switches(plan.loaded, device, other), device, options, plan.rank);
     } catch (const ConfigError& error) {
       effect.problem = error.what();
     }

@@ -47,6 +47,7 @@ struct Plan {
   planner::Flops step;                           // of a steady optimizer step
   std::vector<policies::PolicyReport> policies;  // of the planned run
   policies::TrafficByCollective sent = {};       // of several ranks: by this one, in a step
+  int64_t rank = 0, rank_with_most = 0;          // of several: this one; PlannedRun::rank_with_most
   double seconds = 0;                            // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
@@ -68,8 +69,12 @@ struct MachineTooSmall : Error {
 
 /// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
 /// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError, planner::PlanError and
-/// MachineTooSmall.
-Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
+/// MachineTooSmall. `rank`: of several, the one that is planned.
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {},
+               int64_t rank = 0);
+/// Of several ranks, the leader or the one that updates the most, whose peak is the higher.
+Plan plan_highest_rank(const LoadedConfig& loaded, c10::Device device,
+                       const planner::SimulationOptions& options = {});
 
 /// Chooses for policies.checkpoint.keep = "auto" (report/placement.h), and makes `loaded` the job of the
 /// choice. If nothing that was planned fits memory.budget, the choice is the lowest of that. A CPU precision

@@ -25,6 +25,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   } else {
     more["batch"] = plan.loaded.config.data.batch;
     more["ranks"] = plan.loaded.ranks;
+    more["rank"] = plan.rank;
     more["sent_in_step"] = traffic_json(plan.sent);
   }
   more["host_phase"] = plan.memory.host.name;

@@ -31,7 +31,8 @@ std::string first_line_of(const std::string& name, const Plan& plan) {
              "{} on {}, data.batch = {}{}: planned, nothing was computed\n", name, plan.memory.device.str(),
              config.data.batch,
              (micro > 1 ? fmt::format(" in {} micro-batches of {}", micro, config.data.batch / micro) : "") +
-                 (plan.loaded.ranks > 1 ? fmt::format(", one of {} ranks", plan.loaded.ranks) : "")) +
+                 (plan.loaded.ranks > 1 ? fmt::format(", rank {} of {}", plan.rank, plan.loaded.ranks)
+                                        : "")) +
          (config.memory.split > 1
               ? fmt::format("{} samples go through the model at a time: memory.split = {}\n",
                             samples_at_once(config), config.memory.split)

@@ -28,6 +28,7 @@ constexpr int64_t kMaxPeriod = 1000;
 struct Policies {
   int64_t period = 1;  // steps that show once what they do
   std::vector<policies::PolicyReport> reports;
+  int64_t rank_with_most = 0;
 };
 
 Policies policies_of(const RunConfig& config, int64_t ranks, c10::Device device) {
@@ -35,7 +36,7 @@ Policies policies_of(const RunConfig& config, int64_t ranks, c10::Device device)
   const PlannedRanks planned(ranks);
   const auto shards = shards_of(config, *model, ranks > 1 ? &planned : nullptr);
   const policies::PolicySet set = put_policies_in(config.policies, *model, /*training=*/true, shards.get());
-  return {set.period(), set.reports()};
+  return {set.period(), set.reports(), shards->rank_with_most()};
 }
 
 // visit(kind, option) for the policies that have one and are not switched off.
@@ -160,9 +161,10 @@ struct Steps {
 struct Job : PlannedJob {
   std::vector<policies::PolicyReport> own;  // what the policies of that one say
   int64_t period = 1;                       // of the policies
-  bool whole = false;                       // it has no more steps
-  bool shorter_period = false;              // of the policies
-  int64_t left_out = 0;                     // steady steps, of two periods
+  int64_t rank_with_most = 0;
+  bool whole = false;           // it has no more steps
+  bool shorter_period = false;  // of the policies
+  int64_t left_out = 0;         // steady steps, of two periods
 };
 
 Job job_of(const LoadedConfig& loaded, c10::Device device, const Steps& how) {
@@ -170,6 +172,7 @@ Job job_of(const LoadedConfig& loaded, c10::Device device, const Steps& how) {
   Job job;
   job.own = own.reports;
   job.period = own.period;
+  job.rank_with_most = own.rank_with_most;
   RunConfig quick = loaded.config;
   if (own.period > kLongPeriod && !how.whole_period) {
     visit_periods(quick.policies, [](const policies::PolicyKind&, const policies::StepsOption& option) {
@@ -242,6 +245,7 @@ PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device, const planne
         [&](const planner::EndOfPlan& end) {
           const Job job = job_of(loaded, device, how);
           left_out = job.left_out;
+          planned.rank_with_most = job.rank_with_most;
           run(job, device, how.times, rank, [&](const Shown& seen) {
             shown = seen;
             if (at_end && shown.repeats && shown.alike) at_end();

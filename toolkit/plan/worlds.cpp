@@ -31,7 +31,7 @@ std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
     LoadedConfig one = on_ranks(loaded, ranks);
     std::optional<CheckpointPlacement> placement;
     if (placement_is_open(one.config)) placement = place_checkpoints(one, device, options);
-    plans.push_back(make_plan(std::move(one), device, options));
+    plans.push_back(plan_highest_rank(one, device, options));
     plans.back().placement = std::move(placement);
   }
   return plans;
@@ -62,7 +62,7 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
       "{} on {}, micro-batches of {}, of which data.batch has as many as the ranks divide: planned, nothing "
       "was "
       "computed\n"
-      "In {}, tensors of the leader; state: weights, moments, and an average that is kept "
+      "In {}, tensors of the rank that holds most; state: weights, moments, and an average that is kept "
       "there. "
       "Sent: by each.{}\n\n{}",
       name, device.str(), samples_of_micro_batch(loaded.config), unit.name,

@@ -1,6 +1,7 @@
 """Ranks that fail, stop or are started again, and launchers."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,10 +27,14 @@ class Failures(RanksTest):
         return started
 
     def test_a_killed_rank_ends_all_others(self):
-        for killed in range(3):
-            with self.subTest(killed=killed):
+        """In whatever it does: a step, a save, a validation or samples."""
+        busy = {"train__checkpoint_every": 1, "train__keep_checkpoints": 1, "train__validate_every": 2, "data__validation": 8}
+        busy |= {"train__sample_every": 2, "sample__steps": 2}
+        for killed, more in [(rank, {}) for rank in range(3)] + [(rank, busy) for rank in range(3)]:
+            with self.subTest(killed=killed, busy=bool(more)):
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
-                started = self.start_endless(3)
+                started = self.start_endless(3, **more)
+                time.sleep(0.1 * killed)
                 started[killed].kill()
                 begun = time.monotonic()
                 results = self.finish(started, timeout=20)
@@ -71,6 +76,23 @@ class Failures(RanksTest):
             results = self.finish(started, timeout=30)
             self.assertEqual([(code, errors) for code, _, errors in results], [(5, ""), (5, "")])
             self.assertEqual(len(self.checkpoints()), 1)
+
+    def test_a_disk_that_is_full_in_the_midst_of_the_moments_ends_all_and_keeps_the_last_checkpoint(self):
+        def room_for_60_kb() -> None:  # weights take 42, moments 83
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+        job = {"train__accumulate": 2, "schedule__kind": '"constant"'}
+        self.run_ranks(2, train__steps=2, **job)
+        words = settings(job | {"train__steps": 4})
+        port = free_port()
+        limits = (room_for_60_kb, None)
+        started = [self.start_rank(rank, 2, port, "--resume", "run", *words, prepare=limits[rank]) for rank in range(2)]
+        results = self.finish(started, timeout=30)
+        self.assertEqual([code for code, _, _ in results], [1, 1], results)
+        self.assertRegex(results[0][2], r"^dit-train: rank 0 on \S+: .*step-00000004\.partial/optimizer\.safetensors: .*File too large")
+        self.assertEqual(results[1][2], "")
+        self.assertEqual([path.name for path in (self.folder / "run/checkpoints").iterdir()], ["step-00000002"])
 
     def test_a_stop_in_the_last_validation_ends_all_with_a_checkpoint(self):
         for told in (0, 1):

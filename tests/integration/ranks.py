@@ -4,6 +4,7 @@ import hashlib
 import os
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import programs
@@ -38,7 +39,14 @@ class RanksTest(ProgramTest):
         return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
 
     def start_rank(
-        self, rank: int, ranks: int, port: int, *arguments: str, config: str = "tiny.toml", folder: Path | None = None
+        self,
+        rank: int,
+        ranks: int,
+        port: int,
+        *arguments: str,
+        config: str = "tiny.toml",
+        folder: Path | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> subprocess.Popen:
         process = subprocess.Popen(
             [str(programs.TRAIN), "--config", config, "--device", "cpu", *arguments],
@@ -47,6 +55,7 @@ class RanksTest(ProgramTest):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=prepare,
         )
         self.addCleanup(end, process)
         return process

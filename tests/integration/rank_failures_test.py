@@ -48,7 +48,7 @@ class Failures(RanksTest):
     def test_a_rank_that_is_killed_while_it_starts_ends_the_others(self):
         timeout = 2
         for killed in (0, 1):
-            for delay in (0.2, 0.4, 0.6, 0.8, 1.0):
+            for delay in (0.2, 0.5, 0.8):
                 with self.subTest(killed=killed, delay=delay):
                     shutil.rmtree(self.folder / "run", ignore_errors=True)
                     job = self.ENDLESS | {"train__accumulate": 2, "distributed__timeout": timeout}
@@ -56,7 +56,7 @@ class Failures(RanksTest):
                     time.sleep(delay)
                     started[killed].kill()
                     begun = time.monotonic()
-                    (code, _, errors) = self.finish([started[1 - killed]], timeout=30)[0]
+                    (code, _, errors), _ = self.finish([started[1 - killed], started[killed]], timeout=30)
                     self.assertEqual(code, 6, errors)
                     self.assertLess(time.monotonic() - begun, 2 * timeout + 5)  # to find rank 0, then to wait for all
 

@@ -204,7 +204,7 @@ at::Tensor AdamW::norm_of(const std::vector<at::Tensor>& tensors) const {
   size_t of = tensors.size();
   for (const auto& [parameter, part, index] : own) {
     const at::Tensor& tensor = tensors[parameter];
-    if (part.elements == tensor.numel() && !tensor.is_contiguous()) {
+    if (part.elements == tensor.numel()) {
       parts.push_back(tensor);
       continue;
     }

@@ -105,22 +105,6 @@ ParameterPart Shards::own_part(size_t parameter) const {
   return divides_ ? part_of(parameter, rank()) : ParameterPart{0, parameters_[parameter].second.numel()};
 }
 
-int64_t Shards::rank_with_most() const {
-  if (!divides_) return 0;
-  std::vector<int64_t> updated(static_cast<size_t>(ranks()), 0);
-  for (size_t unit = 0; unit < units_.size(); ++unit) {
-    int64_t begin = 0;
-    for (size_t rank = 0; rank < updated.size(); ++rank)
-      updated[rank] += ends_[unit][rank] - std::exchange(begin, ends_[unit][rank]);
-    for (const auto& [index, offset, elements] : units_[unit].members) {
-      const int64_t end = offset + in_cells(elements);  // what lies between lies in the last cell
-      const auto last = std::lower_bound(ends_[unit].begin(), ends_[unit].end(), end);
-      updated[static_cast<size_t>(last - ends_[unit].begin())] -= in_cells(elements) - elements;
-    }
-  }
-  return std::max_element(updated.begin(), updated.end()) - updated.begin();
-}
-
 void Shards::list_norm_parts(int64_t parts) {
   for (const ParameterUnit& unit : units_) {
     int64_t begin = 0;

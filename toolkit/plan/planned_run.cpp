@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "toolkit/config/locations.h"
@@ -31,12 +32,33 @@ struct Policies {
   int64_t rank_with_most = 0;
 };
 
+// That updates the most elements, of several the first: the leader has the most cells of each unit, but a
+// parameter's last cell may not be full.
+int64_t rank_with_most(const policies::Shards& shards) {
+  if (!shards.divides()) return 0;
+  std::vector<int64_t> updated(static_cast<size_t>(shards.ranks()), 0);
+  for (size_t i = 0; i < shards.units().size(); ++i) {
+    const policies::ParameterUnit& unit = shards.units()[i];
+    const std::vector<int64_t>& ends = shards.ends(i);
+    int64_t begin = 0;
+    for (size_t rank = 0; rank < updated.size(); ++rank)
+      updated[rank] += ends[rank] - std::exchange(begin, ends[rank]);
+    for (size_t member = 0; member < unit.members.size(); ++member) {
+      const auto& [index, offset, elements] = unit.members[member];
+      const int64_t end = member + 1 < unit.members.size() ? unit.members[member + 1].offset : unit.elements;
+      const auto last = std::lower_bound(ends.begin(), ends.end(), end);
+      updated[static_cast<size_t>(last - ends.begin())] -= end - offset - elements;
+    }
+  }
+  return std::max_element(updated.begin(), updated.end()) - updated.begin();
+}
+
 Policies policies_of(const RunConfig& config, int64_t ranks, c10::Device device) {
   const auto model = make_model(config, device, policies::make_generator(device, 0));
   const PlannedRanks planned(ranks);
   const auto shards = shards_of(config, *model, ranks > 1 ? &planned : nullptr);
   const policies::PolicySet set = put_policies_in(config.policies, *model, /*training=*/true, shards.get());
-  return {set.period(), set.reports(), shards->rank_with_most()};
+  return {set.period(), set.reports(), rank_with_most(*shards)};
 }
 
 // visit(kind, option) for the policies that have one and are not switched off.

@@ -17,7 +17,7 @@ struct PlannedRun {
   planner::SimulationResult memory;
   std::vector<policies::PolicyReport> policies;  // what they said at the end of the run
   policies::TrafficByCollective sent = {};       // of several ranks: by the one that is planned, in a step
-  int64_t rank_with_most = 0;                    // Shards::rank_with_most()
+  int64_t rank_with_most = 0;                    // of several, that updates the most elements
 };
 
 /// Simulates run_training() of `loaded` with as few steps as show everything a long run does: the first step,

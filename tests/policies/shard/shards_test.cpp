@@ -58,8 +58,6 @@ TEST_CASE(
   CHECK(parts(1, 4) == Parts{{0, 0}, {0, 64}, {0, 0}});
   CHECK(parts(2, 4) == Parts{{0, 0}, {64, 128}, {0, 0}});
   CHECK(parts(3, 4) == Parts{{0, 0}, {192, 8}, {0, 0}});
-  CHECK(shards_of(0, 2).rank_with_most() == 0);
-  CHECK(shards_of(1, 4).rank_with_most() == 2);
   const Shards shards = shards_of(0, 2);
   REQUIRE(shards.units().size() == 2);
   CHECK(shards.units()[0].label == "a and 1 more");

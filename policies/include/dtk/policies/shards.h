@@ -69,9 +69,6 @@ class Shards : NotCopied {
   /// nothing is divided, the parameter. For an optimizer, and for Ema.
   const NamedTensors& own() const { return divides_ ? own_ : parameters_; }
   ParameterPart own_part(size_t parameter) const;
-  /// That updates the most elements, of several the first: the leader has the most cells, and some of them
-  /// may not be full.
-  int64_t rank_with_most() const;
   const std::vector<ParameterUnit>& units() const { return units_; }
   /// Where the parts of a unit end, by rank.
   const std::vector<int64_t>& ends(size_t unit) const { return ends_[unit]; }

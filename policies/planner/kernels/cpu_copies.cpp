@@ -97,6 +97,30 @@ at::ScalarType summed_type(const c10::OperatorHandle& op, const torch::jit::Stac
   return integral ? at::kLong : self.scalar_type();
 }
 
+// aten/src/ATen/native/ReduceOps.cpp, should_use_acc_buffer(): numbers of half a float's width are summed in
+// floats, of a copy, where the dimensions that are summed lie apart, so that not all of a sum is added at
+// once.
+bool is_summed_in_floats(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Tensor& self) {
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(stack, arguments.size());
+  std::vector<bool> summed(static_cast<size_t>(self.dim()), true);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() != "dim" || values[i].isNone() || values[i].toDimVector().empty()) continue;
+    summed.assign(summed.size(), false);
+    for (const int64_t dim : values[i].toDimVector())
+      summed[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = true;
+  }
+  std::vector<std::pair<int64_t, int64_t>> strides;  // and sizes
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    if (summed[static_cast<size_t>(dim)] && self.size(dim) != 1)
+      strides.emplace_back(self.stride(dim), self.size(dim));
+  }
+  std::sort(strides.begin(), strides.end());
+  for (size_t i = 1; i < strides.size(); ++i)
+    if (strides[i - 1].first * strides[i - 1].second != strides[i].first) return self.numel() > 0;
+  return false;
+}
+
 // ---- LinearAlgebra.cpp, addmm_impl_cpu_()
 
 // Rows or columns without gaps and far enough apart for BLAS.
@@ -158,6 +182,9 @@ std::vector<Tensor> copies_in_common_type(const c10::OperatorHandle& op, const t
                                                     : common_type(arguments.inputs, family);
   if (type == at::ScalarType::Undefined) return {};
   std::vector<Tensor> copies;
+  if (family == Family::sum && c10::isReducedFloatingType(type) &&
+      is_summed_in_floats(op, stack, arguments.inputs.front()))
+    return {arguments.inputs.front().to(at::kFloat)};
   const bool casts_result = family != Family::comparison && family != Family::sum;
   if (casts_result && arguments.output.defined() && arguments.output.numel() > 0 &&
       arguments.output.scalar_type() != type)

@@ -226,6 +226,24 @@ TEST_CASE("gradients of what was gathered make the storages and take the scratch
   }
 }
 
+TEST_CASE("sums over dimensions that lie side by side, or apart, make the storages that a plan says") {
+  const at::ScalarType type = GENERATE(at::kBFloat16, at::kHalf, at::kFloat);
+  const auto format = GENERATE(at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast);
+  for (const at::DimVector& dims :
+       {at::DimVector{0, 2, 3}, at::DimVector{0}, at::DimVector{1}, at::DimVector{2, 3}, at::DimVector{0, -1},
+        at::DimVector{0, 1, 2, 3}, at::DimVector{}}) {
+    for (const int64_t samples : {3, 1}) {
+      const Seen result = look_at([&] {
+        const at::Tensor x = at::randn({samples, 8, 4, 5}).contiguous(format).to(type);
+        (void)x.sum(dims);
+      });
+      CAPTURE(type, format, dims, samples);
+      CHECK(differences(result) == "");
+      CHECK(result.operators.count("aten::sum") == 1);
+    }
+  }
+}
+
 TEST_CASE("what is repeated makes the storages that a plan says") {
   const at::DimVector sizes = GENERATE(at::DimVector{6}, at::DimVector{3, 5}, at::DimVector{});
   for (const at::DimVector& repeats :

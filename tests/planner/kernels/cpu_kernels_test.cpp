@@ -235,7 +235,7 @@ TEST_CASE("sums over dimensions that lie side by side, or apart, make the storag
     for (const int64_t samples : {3, 1}) {
       const Seen result = look_at([&] {
         const at::Tensor x = at::randn({samples, 8, 4, 5}).contiguous(format).to(type);
-        (void)x.sum(dims);
+        (void)x.sum(at::IntArrayRef(dims));
       });
       CAPTURE(type, format, dims, samples);
       CHECK(differences(result) == "");

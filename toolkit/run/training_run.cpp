@@ -382,17 +382,17 @@ class Run final : public TrainingRun {
     } catch (const DataError& error) {
       problem.emplace(error);
     }
-    if (!any_rank(problem.has_value())) return;
+    if (!any_rank(problem.has_value(), "behind a validation")) return;
     save();
-    any_rank(false);                                                   // until the leader has saved it
+    any_rank(false, "behind a save");                                  // until the leader has done it
     if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why
     throw DataError(std::string(problem->what()) + "; what was trained is saved as " +
                     last_checkpoint_.string() + ", its validation was not measured");
   }
 
-  bool any_rank(bool this_one) const {
+  bool any_rank(bool this_one, const char* when) const {
     if (world_.ranks == nullptr) return this_one;
-    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0}, "behind a validation");
+    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0}, when);
     return std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
   }
 
@@ -425,6 +425,7 @@ class Run final : public TrainingRun {
       result.next_step = "continue with dit-train --resume " + shell_quoted(out_.string());
     } else if (!model_.drawn.empty()) {
       try_sample(result);
+      result.stopped = any_rank(result.stopped, "behind the samples");
     }
     result.memory = meters_.report();
     if (result.memory) result.memory->refused = refused_;

@@ -425,7 +425,10 @@ class Run final : public TrainingRun {
       result.next_step = "continue with dit-train --resume " + shell_quoted(out_.string());
     } else if (!model_.drawn.empty()) {
       try_sample(result);
-      result.stopped = any_rank(result.stopped, "behind the samples");
+      // Who is told to stop draws none, and only the leader's are kept.
+      if (world_.ranks != nullptr)
+        result.stopped =
+            world_.ranks->all_say({result.stopped ? 1.0 : 0.0}, "behind the samples").front()[0] != 0;
     }
     result.memory = meters_.report();
     if (result.memory) result.memory->refused = refused_;

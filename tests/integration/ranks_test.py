@@ -446,7 +446,7 @@ class Plans(RanksTest):
         self.assertEqual(states[3, "ordered", True], [8 * 3600 + 28, 4 * 3600])
 
     def test_are_of_the_rank_that_holds_most(self):
-        job = {"data__batch": 4, "train__accumulate": 2, "train__steps": 2, "train__threads": 1, "model__hidden": 72}
+        job = {"data__batch": 4, "train__accumulate": 2, "train__steps": 2, "train__threads": 1, "model__hidden": 264}
         planned = self.planned(2, **job)
         self.assertEqual(planned["plan"]["rank"], 1)  # the leader has more cells that are not full
         self.run_ranks(2, **job)

@@ -239,7 +239,6 @@ TEST_CASE("sums over dimensions that lie side by side, or apart, make the storag
       });
       CAPTURE(type, format, dims, samples);
       CHECK(differences(result) == "");
-      CHECK(result.operators.count("aten::sum") == 1);
     }
   }
 }

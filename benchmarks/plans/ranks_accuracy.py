@@ -4,28 +4,22 @@ PROGRAM is build/release/benchmarks/plan-accuracy, WORLDS for example 2,3,4: cas
 Exit code 1 if a storage of any rank that outlives its operator, or what it sends in a step, is off by a byte."""
 
 import argparse
-import os
 import re
-import socket
 import subprocess
 import sys
+from pathlib import Path
 
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/integration"))
+from ranks import environment, free_port  # noqa: E402
 
 
 def compare(program: str, ranks: int, words: list[str]) -> list[tuple[int, str]]:
     """Exit code and what it says, of each rank."""
-    port = str(free_port())
-    started = []
-    for rank in range(ranks):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        started.append(subprocess.Popen([program, *words], env=os.environ | own | where, text=True, **streams))
+    port = free_port()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = [
+        subprocess.Popen([program, *words], env=environment(rank, ranks, port), **streams) for rank in range(ranks)
+    ]
     said = [process.communicate()[0] for process in started]
     return [(process.returncode, text) for process, text in zip(started, said)]
 

@@ -12,7 +12,6 @@ and 5 s, with exit code 6, and all are started again as a launcher does it, with
 import argparse
 import collections
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/integration"))
 from programs import TENSOR_FILES, settings, write_inputs  # noqa: E402
-from ranks import free_port  # noqa: E402
+from ranks import environment, free_port  # noqa: E402
 
 STEPS = 60
 SETTINGS = settings({
@@ -91,15 +90,11 @@ class Killer:
         command = [self.program, "--config", "tiny.toml", "--device", "cpu", *SETTINGS]
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         if self.ranks > 1:
-            command += [*settings({"train.accumulate": 2 * self.ranks, "data.batch": 4 * self.ranks}), "--resume", "auto"]
-            command += settings({"distributed.timeout": TIMEOUT})
-        if ranks > 1:
-            where = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-            environments = [os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+            words = {"train.accumulate": 2 * self.ranks, "data.batch": 4 * self.ranks, "distributed.timeout": TIMEOUT}
+            command += [*settings(words), "--resume", "auto"]
+            port = free_port()
+            environments = [environment(rank, ranks, port) for rank in range(ranks)]
             return [subprocess.Popen(command, cwd=self.folder, env=one, **streams) for one in environments]
-        if self.ranks > 1:
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            return [subprocess.Popen(command, cwd=self.folder, env=environment, **streams)]
         resume = ["--resume", "latest"] if newest(self.run) else []
         if not resume and any(event["event"] == "step" for event in events(self.run)):
             shutil.rmtree(self.run)  # steps and no checkpoint: as the program says, the user's to remove

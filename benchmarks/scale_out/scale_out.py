@@ -6,13 +6,13 @@ without the other policies. State is what is alive between steps, the peak the h
 that has most; sent is what the loopback device carried in a step, of all ranks together."""
 
 import argparse
-import os
-import socket
 import sys
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks/support"), str(ROOT / "tests/integration")]
+from ranks import environment, free_port  # noqa: E402
 from step_pairs import LEAST_PAIRS, Side, spread, times  # noqa: E402
 
 WAYS = {
@@ -24,12 +24,6 @@ WAYS = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def carried() -> int:
     return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
 
@@ -38,13 +32,9 @@ class Ranks:
     """Processes that make a step together."""
 
     def __init__(self, command: list[str], ranks: int):
-        port = str(free_port())
-        shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        os.environ |= shared
-        self.sides = []
-        for rank in range(ranks):
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            self.sides.append(Side(command, waits=False))  # none is ready before all have come
+        port = free_port()
+        # None is ready before all have come.
+        self.sides = [Side(command, environment(rank, ranks, port), waits=False) for rank in range(ranks)]
         for side in self.sides:
             side.wait()
 

@@ -14,9 +14,9 @@ PROGRAM = Path(sys.argv[0]).stem  # whose errors these are
 class Side:
     """A process that makes one step when it is asked to."""
 
-    def __init__(self, command: list[str], waits: bool = True):
+    def __init__(self, command: list[str], environment: dict[str, str] | None = None, waits: bool = True):
         # As dit-train sets it for itself: threads that wait for each other give up their core.
-        environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
+        environment = {"GOMP_SPINCOUNT": "2000", **(environment or os.environ)}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -45,8 +45,7 @@ class Side:
 
     def operators(self) -> dict[str, int]:
         """Calls of each aten operator in one more step."""
-        self.process.stdin.write("operators\n")
-        self.process.stdin.flush()
+        self.send("operators")
         counts = {}
         for line in self.process.stdout:
             name, count = line.rsplit(maxsplit=1)

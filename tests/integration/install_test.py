@@ -9,11 +9,12 @@ import functools
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unittest
 from pathlib import Path
+
+from ranks import environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/house"))
@@ -258,12 +259,9 @@ class OwnPlan(unittest.TestCase):
 
 class OwnRanks(unittest.TestCase):
     def said(self, program: Path, ranks: int) -> list[str]:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        where = {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "MASTER_PORT": str(port)}
+        port = free_port()
         started = [
-            subprocess.Popen([program], env=os.environ | where | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen([program], env=environment(rank, ranks, port), stdout=subprocess.PIPE, text=True)
             for rank in range(ranks)
         ]
         said = [process.communicate(timeout=60)[0] for process in started]

@@ -31,12 +31,15 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
+def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """As a launcher gives it to a rank of this host, with a thread each."""
+    if ranks == 1:
+        return os.environ | {"OMP_NUM_THREADS": "1"}
+    own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
+
+
 class RanksTest(ProgramTest):
-    def environment(self, rank: int, ranks: int, port: int) -> dict[str, str]:
-        if ranks == 1:
-            return os.environ | {"OMP_NUM_THREADS": "1"}
-        own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
 
     def start_rank(
         self,
@@ -51,7 +54,7 @@ class RanksTest(ProgramTest):
         process = subprocess.Popen(
             [str(programs.TRAIN), "--config", config, "--device", "cpu", *arguments],
             cwd=folder or self.folder,
-            env=self.environment(rank, ranks, port),
+            env=environment(rank, ranks, port),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -233,36 +233,34 @@ class GlooRanks final : public JoinedRanks {
     }).detach();
   }
 
-  // Until `is_true`; throws where a rank has failed or gives no sign of life for the timeout, of which the
-  // leader looks at all, and the others at the leader.
+  // Until `is_true`, or false once `is_enough` of the time waited. Throws where a rank has failed.
+  template <class Condition, class Enough>
+  bool comes_true(const Condition& is_true, const Enough& is_enough) {
+    for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
+      if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
+      if (is_enough(waited)) return false;
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    return true;
+  }
+
+  // Until `is_true`, however long that takes; throws where a rank gives no sign of life for the timeout: the
+  // leader looks at all, the others at the leader.
   template <class Condition>
   void wait_until(const Condition& is_true) {
     std::vector<Signs> watched;
     for (int64_t rank = 0; rank < (leads() ? launch_.ranks : 1); ++rank)
       if (rank != launch_.rank) watched.emplace_back(*store_, rank);
-    for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
-      if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
-      if (waited % kBetweenSigns < kBetweenLooks) {
-        for (Signs& signs : watched) {
-          if (signs.silent() < timeout_) continue;
-          throw policies::CollectiveError(fmt::format("rank {} has given no sign of life for {} s",
-                                                      signs.rank(),
-                                                      static_cast<double>(timeout_.count()) / 1000));
-        }
+    comes_true(is_true, [&](milliseconds waited) {
+      if (waited % kBetweenSigns >= kBetweenLooks) return false;
+      for (Signs& signs : watched) {
+        if (signs.silent() < timeout_) continue;
+        throw policies::CollectiveError(fmt::format("rank {} has given no sign of life for {} s",
+                                                    signs.rank(),
+                                                    static_cast<double>(timeout_.count()) / 1000));
       }
-      std::this_thread::sleep_for(kBetweenLooks);
-    }
-  }
-
-  // False after the timeout.
-  template <class Condition>
-  bool comes_true(const Condition& is_true) {
-    for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
-      if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
-      if (waited >= timeout_) return false;
-      std::this_thread::sleep_for(kBetweenLooks);
-    }
-    return true;
+      return false;
+    });
   }
 
   void come() try {
@@ -274,7 +272,9 @@ class GlooRanks final : public JoinedRanks {
                       name_, launch_.rank, launch_.ranks - 1));
     }
     if (store_->add("come", 1) == launch_.ranks) store_->set("all came", bytes_of("all"));
-    if (comes_true([&] { return store_->check({"all came"}); })) return;
+    if (comes_true([&] { return store_->check({"all came"}); },
+                   [&](milliseconds waited) { return waited >= timeout_; }))
+      return;
     std::vector<std::string> missing;
     for (int64_t rank = 0; rank < launch_.ranks; ++rank)
       if (!store_->check({key(rank)})) missing.push_back(std::to_string(rank));

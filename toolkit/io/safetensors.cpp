@@ -326,15 +326,13 @@ std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesys
   const SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
   std::vector<StoredTensor> tensors;
   for (const TensorEntry& entry : header.tensors) {
-    const auto fill = [read, start = header.data_start, entry, path](const at::Tensor& into) {
-      read_into(into, read, start, entry, path.string());
-    };
     const auto fill_range = [read, start = header.data_start, entry, path](int64_t first,
                                                                            const at::Tensor& into) {
       TensorEntry range = entry;
       range.begin += static_cast<uint64_t>(first) * into.element_size();
       read_into(into, read, start, range, path.string());
     };
+    const auto fill = [fill_range](const at::Tensor& into) { fill_range(0, into); };
     const auto read_anew = [fill, entry] {
       at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
       fill(tensor);

@@ -148,7 +148,7 @@ class ReportPage(ProgramTest):
             for name, planned, measured in re.findall(r"^(\w+) +([\d,]+) +([\d,]+)", table, re.M)
         }
         self.assertIn("first_step", printed)
-        shown, texts = {}, {}
+        shown, texts, scratch = {}, {}, {}
         page = self.read()
         for bar in page.iter("div"):
             if "bar" not in bar.get("class", "").split():
@@ -160,6 +160,7 @@ class ReportPage(ProgramTest):
             measured = sum(int(rect.get("data-bytes")) for rect in rects)
             name, planned = svg.get("data-phase"), int(line.get("data-bytes"))
             shown[name] = (planned, measured)
+            scratch[name] = sum(int(rect.get("data-bytes")) for rect in rects if rect.get("class") == "c-scratch")
             place = float(re.fullmatch(r"M([\d.]+) -1V11", line.get("d"))[1])
             self.assertAlmostEqual(place, whole * planned / measured, delta=0.1)
             (small,) = bar.iter("small")
@@ -168,10 +169,11 @@ class ReportPage(ProgramTest):
         for name, (planned, measured) in shown.items():
             expected = "as planned" if planned == measured else "plan + " if measured > planned else "plan - "
             self.assertTrue(texts[name].startswith(expected), (name, texts[name]))
-        # The plan has the loader ahead; on a busy machine it may not have made all batches by the peak.
+        # The plan has the loader ahead; on a busy machine it may not have made all batches by the peak. What kernels
+        # take for themselves differs by processor, and is in a calibrated plan alone.
         batch = 8 * (SIDE * SIDE * 4 + 8)  # images in fp32, labels in int64
         planned, measured = shown["first_step"]
-        self.assertIn(planned - measured, range(PREFETCH * batch + 1))
+        self.assertIn(planned - measured, range(-scratch["first_step"], PREFETCH * batch + 1))
         self.assertIn("as planned", texts.values())
 
     def test_says_what_each_policy_saved(self):

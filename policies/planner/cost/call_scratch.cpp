@@ -12,12 +12,15 @@
 #include "core/by_shapes.h"
 
 namespace dtk::planner {
+
+enum class WithinCall : uint8_t { nothing, noted, measured };
+
 namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
 
-thread_local bool measured_here = false;
+thread_local auto within_here = WithinCall::nothing;
 
 std::string text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "none";
@@ -127,17 +130,19 @@ PlannedScratch ScratchBook::planned() const {
   return planned;
 }
 
-std::optional<ScratchBytes> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
+std::optional<ScratchBytes> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known,
+                                              bool nested) {
   const std::lock_guard lock(mutex_);
-  const auto bytes = measured_ != nullptr || calls_ != nullptr ? measured(op, stack) : std::nullopt;
+  const auto bytes = measured_ != nullptr || calls_ != nullptr ? measured(op, stack, nested) : std::nullopt;
   if (!bytes && !known) planned_.not_known.insert(op.operator_name().name);
   return bytes;
 }
 
-std::optional<ScratchBytes> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack) {
+std::optional<ScratchBytes> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack,
+                                                  bool nested) {
   const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
   OperatorCall call = call_of(op, arguments);
-  if (calls_ != nullptr) {
+  if (calls_ != nullptr && !nested) {
     const auto [noted, is_new] = calls_->by_call.try_emplace(call, NotedCall{op, {}});
     if (is_new) {
       for (const IValue& argument : arguments)
@@ -153,12 +158,12 @@ std::optional<ScratchBytes> ScratchBook::measured(const c10::OperatorHandle& op,
 }
 
 CallScratch::CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const Stack& stack)
-    : outer_(measured_here) {
-  if (kind == ScratchKind::none || outer_) return;
+    : outer_(within_here) {
+  if (kind == ScratchKind::none || outer_ == WithinCall::measured) return;
   const bool known = kind == ScratchKind::formula || has_formula(op, stack);
-  const auto bytes = ScratchBook::instance().note(op, stack, known);
+  const auto bytes = ScratchBook::instance().note(op, stack, known, outer_ == WithinCall::noted);
+  within_here = bytes ? WithinCall::measured : WithinCall::noted;
   if (!bytes) return;
-  measured_here = true;
   const auto book = [](int64_t size) { return size > 0 ? at::empty({size}, at::kByte) : at::Tensor(); };
   if (bytes->most > bytes->beside_results) bytes_ = book(bytes->most);
   bytes_.reset();
@@ -166,11 +171,11 @@ CallScratch::CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const 
 }
 
 CallScratch::~CallScratch() {
-  measured_here = outer_;
+  within_here = outer_;
 }
 
 bool scratch_is_measured() {
-  return measured_here;
+  return within_here == WithinCall::measured;
 }
 
 }  // namespace dtk::planner

@@ -6,6 +6,7 @@
 #include <dtk/planner/scratch.h>
 #include <dtk/policies/internal/scoped.h>
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -45,12 +46,14 @@ class ScratchBook {
   /// `measured` must live until the plan ends; may be null. `keep_calls`: for PlannedScratch::calls.
   void begin(const MeasuredScratch* measured, bool keep_calls);
   PlannedScratch planned() const;
-  /// What was measured, if it was. Cheap unless there is a measurement or calls are kept: a call is then not
-  /// spelt out.
-  std::optional<ScratchBytes> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known);
+  /// What was measured, if it was. `nested`: a call within one that is noted, whose measurement holds it too.
+  /// Cheap unless there is a measurement or calls are kept: a call is then not spelt out.
+  std::optional<ScratchBytes> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known,
+                                   bool nested);
 
  private:
-  std::optional<ScratchBytes> measured(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  std::optional<ScratchBytes> measured(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                       bool nested);
 
   mutable std::mutex mutex_;  // guards everything below
   const MeasuredScratch* measured_ = nullptr;
@@ -58,6 +61,8 @@ class ScratchBook {
   PlannedScratch planned_;
   std::set<OperatorCall> taken_;
 };
+
+enum class WithinCall : uint8_t;
 
 /// While alive, what a call was seen to take beside its results is booked, if there is a measurement, and
 /// before that for an instant the most that it took; formulas then have to book nothing
@@ -68,7 +73,7 @@ class CallScratch : policies::NotCopied {
   ~CallScratch();
 
  private:
-  const bool outer_;
+  const WithinCall outer_;
   at::Tensor bytes_;
 };
 

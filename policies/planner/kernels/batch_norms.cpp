@@ -71,7 +71,7 @@ Tensor sums_of_threads(const Tensor& x, int64_t kinds) {
 void cpu_normalise(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_var,
                    bool dense, bool train, double eps, at::ScalarType type) {
   if (dense) {
-    if (!scratch_is_measured()) make(x, {2, x.size(1)}, sum_type(x));  // factor and summand of each channel
+    make_scratch(x, {2, x.size(1)}, sum_type(x));  // factor and summand of each channel
     return;
   }
   Tensor invstd;
@@ -101,7 +101,7 @@ Three cpu_batch_norm(const Tensor& x, const OptionalTensor& weight_, const Optio
       train && !dense ? at::mean(x, reduced_dims(x), /*keepdim=*/false, type) : make(x, {channels}, type);
   Tensor invstd = make(x, {channels}, type);
   if (train && dense) {
-    const Tensor mean_and_sum = scratch_is_measured() ? Tensor() : make(x, {2, channels}, type);
+    const Tensor mean_and_sum = make_scratch(x, {2, channels}, type);
     const bool has_rows_for_all = x.numel() / channels > at::get_num_threads();
     const Tensor sums = sums_by_rows(x) && has_rows_for_all ? sums_of_threads(x, 1) : Tensor();
   }
@@ -134,7 +134,7 @@ Three cpu_batch_norm_backward(const Tensor& grad, const Tensor& x, const Optiona
     const Tensor ones =
         weight.defined() || reduced ? Tensor() : at::ones({x.size(1)}, x.options().dtype(type));
     // In reduced precision weight, mean and factor in fp32, else the factor where it is not known.
-    const Tensor in_fp32 = reduced && scratch ? make(x, {3, x.size(1)}, at::kFloat) : Tensor();
+    const Tensor in_fp32 = reduced ? make_scratch(x, {3, x.size(1)}, at::kFloat) : Tensor();
     const Tensor invstd = of_channels(!reduced && scratch && !train), sums = sums_of_threads(x, 2);
   }
   return {std::move(grad_x), std::move(grad_weight), std::move(grad_bias)};

@@ -20,7 +20,7 @@ Tensor columns_of(const Tensor& x, at::IntArrayRef kernel, at::IntArrayRef strid
   const bool is_point = kernel[0] == 1 && kernel[1] == 1 && stride[0] == 1 && stride[1] == 1 &&
                         padding[0] == 0 && padding[1] == 0;
   if (is_point) return x;
-  return make(x, {x.size(0), x.size(1) * kernel[0] * kernel[1], positions}, x.scalar_type());
+  return make_scratch(x, {x.size(0), x.size(1) * kernel[0] * kernel[1], positions}, x.scalar_type());
 }
 
 at::MemoryFormat format_of(const Tensor& x, const Tensor& weight) {

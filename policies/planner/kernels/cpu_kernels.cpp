@@ -67,11 +67,12 @@ std::tuple<Tensor, Tensor> flash(const Tensor& q, const Tensor& k, const Tensor&
   // Seen of 2.15: as the queries lie in memory.
   const Tensor out = compiled_torch() >= TorchVersion{2, 15} ? at::empty_like(q) : by_rows(q, v.size(3));
   const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
-  if (scratch_is_measured()) return {out, logsumexp};
   const int64_t threads = at::get_num_threads();
   // Weights, two sums of each row, rows of the result.
-  const Tensor scratch = make(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);
-  const Tensor reduced = make(q, {threads, tile.queries, tile.is_reduced ? tile.keys : 0}, q.scalar_type());
+  const Tensor scratch =
+      make_scratch(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);
+  const Tensor reduced =
+      make_scratch(q, {threads, tile.queries, tile.is_reduced ? tile.keys : 0}, q.scalar_type());
   return {out, logsumexp};
 }
 
@@ -80,13 +81,12 @@ Three flash_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const
   const FlashTile tile(q, k);
   const Three grads{zeros_by_rows(q), zeros_by_rows(k), zeros_by_rows(v)};
   const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
-  if (scratch_is_measured()) return grads;
   const int64_t threads = at::get_num_threads();
   const int64_t weights = 2 * tile.queries * tile.keys;  // and their gradients
-  const Tensor scratch = make(q, {threads, weights}, tile.accumulate);
-  const Tensor reduced = make(q, {threads, tile.is_reduced ? weights : 0}, q.scalar_type());
+  const Tensor scratch = make_scratch(q, {threads, weights}, tile.accumulate);
+  const Tensor reduced = make_scratch(q, {threads, tile.is_reduced ? weights : 0}, q.scalar_type());
   const int64_t busy = std::min(threads, q.size(0) * q.size(1));
-  const Tensor sums = make(q, {busy, tile.queries}, tile.accumulate);
+  const Tensor sums = make_scratch(q, {busy, tile.queries}, tile.accumulate);
   return grads;
 }
 
@@ -99,8 +99,8 @@ Tensor upsample_bilinear(const Tensor& x, c10::SymIntArrayRef size, bool, std::o
   constexpr int64_t kMaxSides = 128, kMinChannels = 4;
   const auto last = at::MemoryFormat::ChannelsLast;
   const int64_t height = size[0].expect_int(), width = size[1].expect_int();
-  const Tensor out = at::empty({x.size(0), x.size(1), height, width},
-                               x.options().memory_format(x.suggest_memory_format()));
+  const Tensor out =
+      at::empty({x.size(0), x.size(1), height, width}, x.options().memory_format(x.suggest_memory_format()));
   const bool by_channels =
       (x.is_contiguous(last) && x.size(1) >= kMinChannels) || height + width <= kMaxSides;
   if (by_channels && x.scalar_type() != at::kByte) {
@@ -142,8 +142,8 @@ Tensor& scatter_add_to(Tensor& self, int64_t dim, const Tensor& index, const Ten
   if (index.numel() == 0 || !at::isReducedFloatingType(self.scalar_type())) return self;
   if (sums_rows(self, at::maybe_wrap_dim(dim, self.dim()), index, source)) {
     at::zeros({at::get_num_threads(), index.numel() / index.size(0)}, self.options().dtype(at::kFloat));
-  } else if (!scratch_is_measured()) {
-    make(self, self.sizes(), at::kFloat);
+  } else {
+    make_scratch(self, self.sizes(), at::kFloat);
   }
   return self;
 }
@@ -209,7 +209,8 @@ Tensor power(const at::Scalar& base, const Tensor& exponent) {
 
 Tensor reduced_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
   LossTensors loss = loss_tensors(a, b, reduction);
-  if (reduction == at::Reduction::Mean) loss.result.div_(1);  // by whatever number
+  // By whatever number, of which a tensor is made.
+  if (reduction == at::Reduction::Mean && !scratch_is_measured()) loss.result.div_(1);
   return std::move(loss.result);
 }
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {

@@ -6,12 +6,18 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/result_type.h>
 
+#include "cost/call_scratch.h"
+
 namespace dtk::planner {
 
 using at::Tensor;
 
 Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, like.options().dtype(type));
+}
+
+Tensor make_scratch(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
+  return scratch_is_measured() ? Tensor() : make(like, sizes, type);
 }
 
 Tensor by_rows(const Tensor& like, int64_t width) {
@@ -40,7 +46,7 @@ LossTensors loss_tensors(const Tensor& a, const Tensor& b, int64_t reduction) {
   loss.result = make(a, sizes, at::result_type(a, b));
   if (reduction == at::Reduction::None) return loss;
   loss.result.unsafeGetTensorImpl()->set_sizes_contiguous({});
-  loss.terms = make(a, sizes, loss.result.scalar_type());
+  loss.terms = make_scratch(a, sizes, loss.result.scalar_type());
   return loss;
 }
 

@@ -16,6 +16,10 @@ using Mask = std::array<bool, 3>;  // which gradients are wanted
 /// An empty tensor on the device of `like`.
 at::Tensor make(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType type);
 
+/// What a CPU kernel makes for itself and frees: as make(), and undefined where the call's scratch is
+/// measured.
+at::Tensor make_scratch(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType type);
+
 /// An empty (N, H, T, width) whose memory is (N, T, H, width), for `like` of (N, H, T, D).
 at::Tensor by_rows(const at::Tensor& like, int64_t width);
 
@@ -29,7 +33,7 @@ Three layer_norm_gradients(const at::Tensor& x, const OptionalTensor& weight, co
 /// and of a reduced loss a scalar in that storage; its kernel then makes the terms once more, to reduce them.
 struct LossTensors {
   at::Tensor result;
-  at::Tensor terms;  // freed when the kernel ends; undefined without a reduction
+  at::Tensor terms;  // the kernel's scratch; undefined without a reduction
 };
 LossTensors loss_tensors(const at::Tensor& a, const at::Tensor& b, int64_t reduction);
 

@@ -97,38 +97,6 @@ TEST_CASE("largest batch: the next one exceeds the budget, and with all policies
   CHECK(all.found.batch >= 3 * none.found.batch);  // 31 and 10
 }
 
-namespace {
-
-struct Wide {
-  int64_t blocks, budget, min_ratio;
-};
-
-}  // namespace
-
-// Checkpointing recomputes one block at a time: the more blocks there are, the more it frees. Of two blocks
-// one is always alive, so that four times as many do not fit; benchmarks/policies/batch_at_budget asks for
-// that of all 12.
-TEST_CASE("largest batch: of blocks of DiT-S/2 on 256 tokens several times as many fit") {
-  const auto [blocks, budget, min_ratio] =
-      GENERATE(Wide{2, 200'000'000, 3} /* 14 and 4 */, Wide{4, 300'000'000, 4} /* 13 and 2 */);
-  const auto wide = [count = blocks](RunConfig config) {
-    dit::options_of(config).model.hidden = 384;
-    dit::options_of(config).model.heads = 6;
-    dit::options_of(config).model.image_size = 32;
-    dit::options_of(config).model.depth = count;
-    return config;
-  };
-  const auto data = std::make_shared<SyntheticSource>(
-      SyntheticSource::Shape{.size = 64, .channels = 4, .height = 32, .width = 32, .classes = 10});
-  const LargestBatch none = largest_batch(wide(no_policies(budget)), data),
-                     all = largest_batch(wide(all_policies(budget)), data);
-  CAPTURE(none.batch, none.peak_bytes, all.batch, all.peak_bytes);
-  CHECK(none.next_batch == none.batch + 1);
-  CHECK(all.next_batch == all.batch + 1);
-  REQUIRE(none.batch > 0);
-  CHECK(all.batch >= min_ratio * none.batch);
-}
-
 TEST_CASE("largest batch: neither an earlier search nor what the program holds changes it") {
   const Search first = search(all_policies(kBudget));
   search(no_policies(kBudget / 2));

@@ -211,6 +211,46 @@ TEST_CASE("the largest batch fits and the next does not") {
   }
 }
 
+// Checkpointing recomputes one block at a time: the more blocks there are, the more it frees.
+// benchmarks/policies/batch_at_budget asks for all 12, and largest_batch_test runs steps of smaller blocks.
+TEST_CASE("of blocks of DiT-S/2 on 256 tokens several times as many samples fit with the policies") {
+  struct Wide {
+    int64_t blocks, budget, without, with;
+  };
+  const Wide wide = GENERATE(Wide{2, 200'000'000, 4, 22}, Wide{4, 300'000'000, 2, 20});
+  const auto largest = [&](bool with) {
+    LoadedConfig loaded;
+    RunConfig& config = loaded.config = test::tiny_config();
+    config.train.accumulate = 1;
+    config.data.kind = "synthetic";
+    config.data.samples = 64;
+    config.data.prefetch = 1;
+    config.log.report = config.log.tensorboard = false;
+    models::DitOptions& model = dit::options_of(config).model;
+    model.depth = wide.blocks;
+    model.hidden = 384;
+    model.heads = 6;
+    model.patch = 2;
+    model.image_size = 32;
+    model.channels = 4;
+    model.classes = 10;
+    model.mlp_dropout = 0;
+    const Enabled enabled = with ? Enabled::on : Enabled::off;
+    config.policies.precision.enabled = enabled;
+    config.policies.precision.cpu = policies::CpuPrecision::bf16;
+    config.policies.attention.enabled = enabled;
+    config.policies.fusion.enabled = enabled;
+    config.policies.checkpoint.enabled = enabled;
+    if (!with) config.policies.ema.device = policies::EmaDevice::same;
+    const LargestPlannedBatch found = largest_planned_batch(loaded, kCpu, wide.budget);
+    REQUIRE(found.largest);
+    REQUIRE(found.next);
+    return found.largest->loaded.config.data.batch;
+  };
+  CHECK(largest(false) == wide.without);
+  CHECK(largest(true) == wide.with);
+}
+
 TEST_CASE("what a device adds takes room: all of it on a device, without the context in a budget") {
   const Plan on_cuda = make_plan(tiny_fp32(), kCuda), on_cpu = make_plan(tiny_fp32(), kCpu);
   CHECK(on_cpu.bytes_in(Capacity::device) == peak(on_cpu));

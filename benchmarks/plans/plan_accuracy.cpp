@@ -196,12 +196,13 @@ void print(const Summary& summary, const Cases& drawn) {
 }
 
 // One case on the ranks of which this process is one, whose plan is of its own.
-void compare_as_rank(const Cases& cases, uint64_t index, const Launch& launch) {
+void compare_as_rank(const Cases& cases, uint64_t index, const Launch& launch, policies::ShardLevel level) {
   LoadedConfig loaded = cases.job(index);
   if (loaded.inferred) throw ConfigError("a job that only infers has one rank");
   MemoryOptions& memory = loaded.config.memory;
   memory.split = 1;
   memory.on_out_of_memory = OnOutOfMemory::stop;
+  loaded.config.policies.shard.level = level;
   loaded = on_ranks(std::move(loaded), launch.ranks);
   DataOptions& data = loaded.config.data;
   if (data.samples) data.samples = std::max(*data.samples, data.validation + data.batch);
@@ -248,14 +249,18 @@ int main(int argc, char** argv) {
   options.add_options()("cases", "how many", cxxopts::value<uint64_t>()->default_value("200"))(
       "seed", "of the cases", cxxopts::value<uint64_t>()->default_value("1"))(
       "family", "dit, llava or vggt", cxxopts::value<std::string>()->default_value("dit"))(
-      "case", "only this one", cxxopts::value<uint64_t>());
+      "case", "only this one", cxxopts::value<uint64_t>())(
+      "level", "policies.shard.level, of several ranks",
+      cxxopts::value<std::string>()->default_value("optimizer"));
   return bench::main_of("plan-accuracy", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     const Cases cases{parsed["family"].as<std::string>(), parsed["seed"].as<uint64_t>()};
     if (cases.family != "dit" && cases.family != "llava" && cases.family != "vggt")
       throw ConfigError("--family " + cases.family + ": allowed: dit, llava, vggt");
     const auto launch = launch_from([](const char* name) { return std::getenv(name); });
     if (launch && parsed.count("case") == 0) throw ConfigError("several ranks compare one --case");
-    if (launch) return compare_as_rank(cases, parsed["case"].as<uint64_t>(), *launch);
+    const auto level = policies::parse_enum<policies::ShardLevel>(parsed["level"].as<std::string>());
+    if (!level) throw ConfigError("--level: allowed: optimizer, parameters");
+    if (launch) return compare_as_rank(cases, parsed["case"].as<uint64_t>(), *launch, *level);
     if (parsed.count("case") > 0) {
       const auto index = parsed["case"].as<uint64_t>();
       return compare(cases, index, index + 1);

@@ -32,12 +32,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--family", default="dit")
+    parser.add_argument("--level", default="optimizer")
     given = parser.parse_args()
     worlds = [int(one) for one in given.worlds.split(",")]
     storages, wrong = dict.fromkeys(worlds, 0), []
     for case in range(given.first, given.first + given.cases):
         ranks = worlds[case % len(worlds)]
-        words = ["--case", str(case), "--seed", given.seed, "--family", given.family]
+        words = ["--case", str(case), "--seed", given.seed, "--family", given.family, "--level", given.level]
         for rank, (code, text) in enumerate(compare(given.program, ranks, words)):
             storages[ranks] += sum(map(int, re.findall(r"(\d+) storages, ", text)))
             if code == 0:

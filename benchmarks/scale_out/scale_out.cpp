@@ -29,6 +29,7 @@ void run(const cxxopts::ParseResult& parsed) {
   config.policies = dit::policy_defaults(policies::PolicyOptions::all_off());
   config.policies.attention = {};
   if (parsed["divided"].as<bool>()) config.policies.shard = {};
+  if (parsed["weights"].as<bool>()) config.policies.shard.level = policies::ShardLevel::parameters;
   JoinedRanks* const ranks = join_ranks(*launch, config.distributed);
   const policies::SavedTensorEngineGuard engine;
   SteadyClock clock;
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step, of all ranks", cxxopts::value<int64_t>()->default_value("8"))(
       "accumulate", "micro-batches of a step", cxxopts::value<int64_t>()->default_value("2"))(
-      "divided", "each rank updates its part", cxxopts::value<bool>()->default_value("false"));
+      "divided", "each rank updates its part", cxxopts::value<bool>()->default_value("false"))(
+      "weights", "and has its part of the weights", cxxopts::value<bool>()->default_value("false"));
   return bench::main_of("scale-out", options, argc, argv,
                         [](const cxxopts::ParseResult& parsed) { run(parsed); });
 }

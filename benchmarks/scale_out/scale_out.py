@@ -18,6 +18,7 @@ from step_pairs import LEAST_PAIRS, Side, spread, times  # noqa: E402
 WAYS = {
     "ours, replicated": ["PROGRAM"],
     "ours, `policies.shard`": ["PROGRAM", "--divided"],
+    "ours, `level = \"parameters\"`": ["PROGRAM", "--divided", "--weights"],
     "DistributedDataParallel": ["RIVAL", "ddp"],
     "ZeroRedundancyOptimizer": ["RIVAL", "zero"],
     "FSDP2 (`fully_shard`)": ["RIVAL", "fsdp2"],

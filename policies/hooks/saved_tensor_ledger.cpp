@@ -13,7 +13,7 @@ namespace {
 class LedgeredTensor final : public SavedTensor {
  public:
   LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
-      : kept_(std::move(kept)), block_(counted_block(tensor)), owner_(owner) {
+      : kept_(std::move(kept)), block_(saving_weight() ? nullptr : counted_block(tensor)), owner_(owner) {
     if (block_ != nullptr) accounts_of(block_->tier).hold(block_, owner);
   }
   ~LedgeredTensor() override {
@@ -26,7 +26,7 @@ class LedgeredTensor final : public SavedTensor {
 
  private:
   const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
-  MemoryBlock* const block_;
+  MemoryBlock* const block_;                 // null of a weight, which may be let go before
   const OwnerId owner_;
 };
 

@@ -185,6 +185,8 @@ HostTierScope::HostTierScope() : tier_(scope_tier, MemoryTier::host) {}
 
 MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  // Divided among ranks, and not here.
+  if (tensor.storage().unsafeGetStorageImpl()->throw_on_immutable_data_ptr()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
   if (data.get() == nullptr) return nullptr;
   if (data.get_deleter() == &free_counted) return header_of(data.get());

@@ -100,8 +100,13 @@ class ShardKind final : public BuiltIn {
   }
   bool acts_alone() const override { return false; }
   bool acts_without_step() const override { return false; }
-  std::string baseline(const PolicyOptions&) const override {
-    return "moments, gradients and average whole at each rank";
+  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
+    PolicyKind::switch_to(options, device, on);
+    if (!on) options.shard.level = ShardLevel::optimizer;
+  }
+  std::string baseline(const PolicyOptions& options) const override {
+    const std::string weights = options.shard.level == ShardLevel::parameters ? "weights, " : "";
+    return weights + "moments, gradients and average whole at each rank";
   }
 };
 

@@ -34,7 +34,19 @@ class Scopes final : public PolicyScope {
 // What ranks share out is laid out before there are policies.
 void check_ranks(const PolicyOptions& options, const Subject& subject) {
   if (!subject.training) return;
+  if (options.shard.enabled == Enabled::off && options.shard.level != ShardLevel::optimizer) {
+    throw PolicyError("policies.shard.level",
+                      " = \"" + text_of(options.shard.level) +
+                          "\" has no effect, as policies.shard.enabled = false; remove one of them");
+  }
   if (subject.shards != nullptr && subject.shards->ranks() > 1) {
+    const bool wanted = options.shard.level == ShardLevel::parameters;
+    if (subject.shards->divides() && subject.shards->divides_weights() != wanted) {
+      throw PolicyError("policies.shard.level",
+                        " = \"" + text_of(options.shard.level) + "\", and Subject::shards divides " +
+                            (wanted ? "no weights; lay them out with the modules' paths"
+                                    : "weights; lay them out without modules"));
+    }
     if (subject.shards->divides() == (options.shard.enabled != Enabled::off)) return;
     throw PolicyError(
         "policies.shard.enabled",

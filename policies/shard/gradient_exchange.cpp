@@ -95,7 +95,11 @@ void GradientExchange::accumulated(Unit& unit, size_t member) {
   if (unit.reached[member]) throw std::logic_error("GradientExchange: a second backward pass in a round");
   unit.reached[member] = true;
   const at::NoGradGuard no_grad;
-  if (sums_ == GradientSums::ordered || round_.is_last) take(unit, member);
+  if (!adds_[rank_]) {
+    shards_.parameters()[unit.layout.members[member].index].second.mutable_grad().reset();
+  } else if (sums_ == GradientSums::ordered || round_.is_last) {
+    take(unit, member);
+  }
   send_ready();
 }
 

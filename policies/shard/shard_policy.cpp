@@ -1,6 +1,9 @@
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/internal/shard_policy.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/recomputing.h>
 
 #include <utility>
 
@@ -26,12 +29,53 @@ class ShardPolicy::WholeExchange final : public WeightExchange {
   std::unique_ptr<WeightExchange> own_;
 };
 
+// Without gradients, nothing waits for backward.
+class ShardPolicy::PassScope final : public PolicyScope {
+ public:
+  explicit PassScope(Shards& shards) : shards_(shards) {}
+  ~PassScope() override { shards_.let_go(); }
+
+ private:
+  Shards& shards_;
+};
+
+void ShardPolicy::put_in(Seam& seam) {
+  if (!shards_.divides_weights()) return;
+  seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
+                                                              Tensors&& inputs) {
+    const Shards::Use use(shards, path);
+    Tensors outputs = inner(path, fn, std::move(inputs));
+    // Casts of weights would outlive them.
+    at::autocast::clear_cache();
+    if (recomputing()) return outputs;  // those of forward tell of backward
+    for (const at::Tensor& output : outputs) {
+      if (!output.defined() || output.grad_fn() == nullptr) continue;
+      output.register_hook(
+          [&shards, module = std::string(path)](const at::Tensor&) { shards.use_in_backward(module); });
+    }
+    return outputs;
+  };
+}
+
+std::unique_ptr<PolicyScope> ShardPolicy::forward_scope() {
+  if (!shards_.divides_weights()) return nullptr;
+  shards_.let_go();  // what an earlier pass did not come to
+  if (at::GradMode::is_enabled()) return nullptr;
+  return std::make_unique<PassScope>(shards_);
+}
+
+void ShardPolicy::before_step() {
+  throw_failure();
+  shards_.let_go();
+}
+
 void ShardPolicy::throw_failure() {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
 void ShardPolicy::after_step() {
   throw_failure();
+  if (shards_.divides_weights()) return;  // who uses them gathers them
   const PhaseScope phase("gather");
   shards_.gather();
 }
@@ -50,7 +94,8 @@ PolicyReport ShardPolicy::report() const {
   }
   return {name(), true,
           c10::str("rank ", shards_.rank(), " of ", shards_.ranks(), " updates ", own, " of ", all,
-                   " parameters, and has moments, sums of gradients and averages of these alone")};
+                   " parameters, and has ", shards_.divides_weights() ? "weights, " : "",
+                   "moments, sums of gradients and averages of these alone")};
 }
 
 }  // namespace dtk::policies

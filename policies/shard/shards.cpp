@@ -60,6 +60,7 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
   const int64_t norm_parts = layout.norm_parts == 0 ? ranks() : layout.norm_parts;
   if (norm_parts % ranks() != 0) throw std::invalid_argument("Shards: the ranks do not divide norm_parts");
   lay_out(parameters, layout);
+  if (divides_ && !layout.modules.empty()) divide_weights(layout.modules);
   if (divides_) divide();
   list_norm_parts(norm_parts);
 }
@@ -88,7 +89,8 @@ void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) 
 void Shards::divide() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    own_.emplace_back(name, flat(parameter, part_of(i, rank())).requires_grad_());
+    const at::Tensor part = divides_weights() ? own_part_of_home(i) : flat(parameter, part_of(i, rank()));
+    own_.emplace_back(name, part.detach().requires_grad_());
   }
 }
 
@@ -127,6 +129,7 @@ void Shards::list_norm_parts(int64_t parts) {
 
 void Shards::gather() {
   if (!divides_) return;
+  if (divides_weights()) return let_go();
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < units_.size(); ++i) {
     const ParameterUnit& unit = units_[i];

@@ -47,7 +47,7 @@ POLICIES = rows(
         ("attention", "fused attention", "seam hooks"),
         ("fusion", "fused operators in place of several", "seam"),
         ("inference", "passes without gradient: rows a few at a time, results that wait", "seam"),
-        ("shard", "several ranks: sums of their gradients, and the part of the parameters that each updates", "seam ledger"),
+        ("shard", "several ranks: sums of their gradients, and the part of the parameters that each updates or has", "seam ledger hooks"),
         ("set", "all policies as one, and their options", "*"),
     ],
 )

@@ -258,10 +258,10 @@ class OwnPlan(unittest.TestCase):
 
 
 class OwnRanks(unittest.TestCase):
-    def said(self, program: Path, ranks: int) -> list[str]:
+    def said(self, program: Path, ranks: int, level: str = "optimizer") -> list[str]:
         port = free_port()
         started = [
-            subprocess.Popen([program], env=environment(rank, ranks, port), stdout=subprocess.PIPE, text=True)
+            subprocess.Popen([program, level], env=environment(rank, ranks, port), stdout=subprocess.PIPE, text=True)
             for rank in range(ranks)
         ]
         said = [process.communicate(timeout=60)[0] for process in started]
@@ -272,11 +272,11 @@ class OwnRanks(unittest.TestCase):
         program = built(RANKS) / "own_ranks"
         ((alone, bits),) = [re.fullmatch(r"updates (\d+)\n(.*)", text, re.S).groups() for text in self.said(program, 1)]
         self.assertEqual(len(set(re.findall(r"\d+", bits))), 2)  # weights and averages
-        for ranks in (2, 4):
+        for ranks, level, has in ((2, "optimizer", "moments"), (4, "optimizer", "moments"), (4, "parameters", "weights, moments")):
             updated = 0
-            for text in self.said(program, ranks):
+            for text in self.said(program, ranks, level):
                 reason, own, seen = re.fullmatch(r"(.*)\nupdates (\d+)\n(.*)", text, re.S).groups()
-                self.assertIn(f" of {ranks} updates {own} of {alone} parameters, and has moments", reason)
+                self.assertIn(f" of {ranks} updates {own} of {alone} parameters, and has {has}", reason)
                 self.assertLess(int(own), int(alone))
                 self.assertEqual(seen, bits)
                 updated += int(own)

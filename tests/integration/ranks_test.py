@@ -76,6 +76,46 @@ class Bits(RanksTest):
         self.run_ranks(4, "--resume", "run", **(job | {"train__steps": 20}))
         self.assertEqual(self.hashes("run"), self.hashes("alone"))
 
+    def test_are_those_of_one_rank_where_each_has_a_part_of_the_weights(self):
+        divided = {"policies__shard__level": '"parameters"', "model__hidden": 128, "model__depth": 2}
+        self.assert_same_at_any_number([2, 3, 4, 6], **divided)
+
+    def test_are_those_of_one_rank_where_weights_are_divided_and_nothing_is_recomputed(self):
+        self.assert_same_at_any_number(
+            [3],
+            policies__shard__level='"parameters"',
+            policies__checkpoint__enabled="false",
+            policies__precision__cpu='"bf16"',
+            model__hidden=128,
+            model__depth=2,
+            data__validation=8,
+            train__validate_every=5,
+            train__sample_every=5,
+            policies__ema__every=3,
+        )
+
+    def test_are_those_of_one_rank_where_segments_of_two_blocks_gather_their_weights(self):
+        self.assert_same_at_any_number(
+            [2],
+            policies__shard__level='"parameters"',
+            policies__checkpoint__segment=2,
+            model__hidden=128,
+            model__depth=4,
+            train__on_not_finite='"skip"',
+        )
+
+    def test_levels_go_on_from_each_others_checkpoints(self):
+        job = JOB | {"schedule__kind": '"constant"', "model__hidden": 128, "model__depth": 2}
+        self.assert_done(self.train(train__out="alone", **job))
+        job |= {"train__out": "run"}
+        parameters = {"policies__shard__level": '"parameters"'}
+        self.run_ranks(4, **(job | parameters | {"train__steps": 7}))
+        optimizer = {"policies__shard__level": '"optimizer"'}
+        self.run_ranks(2, "--resume", "run", **(job | optimizer | {"train__steps": 10}))
+        self.run_ranks(3, "--resume", "run", **(job | parameters | {"train__steps": 14}))
+        self.assert_done(self.train("--resume", "run", **(job | parameters)))
+        self.assertEqual(self.hashes("run"), self.hashes("alone"))
+
     def test_go_on_with_another_number_of_ranks(self):
         constant = JOB | {"schedule__kind": '"constant"'}
         self.assert_done(self.train(train__out="alone", **constant))
@@ -161,9 +201,10 @@ class Dialogues(RanksTest):
         self.assertEqual((alone.returncode, alone.stderr), (0, ""))
         losses = self.losses("alone")
         self.assertEqual(len(losses), 6)
-        for ranks in (2, 3):
-            run = f"ranks{ranks}"
-            results = self.finish(self.start_ranks(ranks, "--out", run, config="llava.toml"))
+        for ranks, level in ((2, "optimizer"), (3, "optimizer"), (2, "parameters")):
+            run = f"{ranks} of {level}"
+            divided = settings({"policies__shard__level": f'"{level}"'})
+            results = self.finish(self.start_ranks(ranks, "--out", run, *divided, config="llava.toml"))
             self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * ranks)
             self.assertEqual(self.losses(run), losses)
             folders = [self.folder / one / "checkpoints/step-00000006" for one in ("alone", run)]
@@ -444,6 +485,22 @@ class Plans(RanksTest):
         self.assertEqual(states[2, "ordered", False], [8 * 10400 + 24, 4 * 10400])
         self.assertEqual(states[2, "ordered", True], [8 * 5248 + 24, 4 * 5248])
         self.assertEqual(states[3, "ordered", True], [8 * 3600 + 28, 4 * 3600])
+
+    def test_equal_a_run_of_divided_weights_to_the_byte(self):
+        job = {"data__batch": 24, "train__accumulate": 4, "train__steps": 3, "train__threads": 1, "model__hidden": 128,
+               "model__depth": 3, "data__validation": 8, "train__validate_every": 2}
+        weights, peaks = {}, {}
+        for level in ("optimizer", "parameters"):
+            job["policies__shard__level"] = f'"{level}"'
+            planned = self.planned(2, **job)
+            measured = self.run_as_planned(2, planned, **job)
+            self.assertEqual(planned["plan"]["sent_in_step"], measured["ranks"]["sent_in_step"])
+            phases = {one["name"]: one for one in planned["phases"]}
+            weights[level] = phases["optimizer"]["categories"]["parameters"]
+            peaks[level] = planned["peak"]["bytes"]
+        # Half of them, in whole cells, and nothing is gathered while they are updated.
+        self.assertLess(weights["parameters"], 0.51 * weights["optimizer"])
+        self.assertLess(peaks["parameters"], peaks["optimizer"])
 
     def test_are_of_the_rank_that_holds_most(self):
         job = {"data__batch": 4, "train__accumulate": 2, "train__steps": 2, "train__threads": 1, "model__hidden": 264}

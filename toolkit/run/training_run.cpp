@@ -363,7 +363,8 @@ class Run final : public TrainingRun {
     if (!validation_) return;
     read_if_behind();
     validated_step_ = trainer_.steps();  // also where a stop ends it: at the end others would not try again
-    const auto validated = validation_->measure_sync(trainer_, [this] { return !stop_requested(); });
+    const auto validated =
+        validation_->measure_sync(trainer_, [this] { return may_go_on("while they validate"); });
     if (!validated) return;
     meters_.check_budget();
     const int64_t step = trainer_.steps();
@@ -394,6 +395,11 @@ class Run final : public TrainingRun {
     if (world_.ranks == nullptr) return this_one;
     const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0}, when);
     return std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
+  }
+
+  // In the midst of passes without gradients: where their modules gather weights, all ranks leave at once.
+  bool may_go_on(const char* when) const {
+    return !(trainer_.shards().divides_weights() ? any_rank(stop_requested(), when) : stop_requested());
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -503,8 +509,9 @@ class Run final : public TrainingRun {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + model_.drawn);
-    return trainer_.sample(until_stopped(world_.observer, [this] { return stop_requested(); }),
-                           data_.split.held_out.get());
+    return trainer_.sample(
+        until_stopped(world_.observer, [this] { return !may_go_on("while samples are drawn"); }),
+        data_.split.held_out.get());
   }
 
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {

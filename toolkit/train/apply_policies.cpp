@@ -33,8 +33,9 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
 
 std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const TrainableModel& model,
                                             const Ranks* ranks) {
-  const policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
-                                     .norm_parts = config.train.accumulate};
+  policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
+                               .norm_parts = config.train.accumulate};
+  if (config.policies.shard.level == policies::ShardLevel::parameters) layout.modules = model.paths();
   const models::NamedTensors parameters = reached_parameters(model);
   if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);
   return std::make_unique<policies::Shards>(ranks->group(), parameters, layout);

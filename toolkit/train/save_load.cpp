@@ -58,6 +58,18 @@ std::vector<WrittenTensor> written(const std::vector<std::pair<std::string, at::
   return {list.begin(), list.end()};
 }
 
+// Divided weights are given part by part.
+std::vector<WrittenTensor> written_weights(const models::NamedTensors& weights,
+                                           const policies::Shards& shards) {
+  std::vector<WrittenTensor> list;
+  for (const auto& [name, tensor] : weights) {
+    const auto index = shards.divides_weights() ? shards.index_of(name) : std::nullopt;
+    list.push_back(index ? written_whole(shards, *index, name, shards.own()[*index].second.detach())
+                         : WrittenTensor(NamedTensor{name, tensor.detach()}));
+  }
+  return list;
+}
+
 std::vector<WrittenTensor> written(const policies::PolicyState& state, const policies::Shards& shards) {
   if (!state.of_own_parts) return written(state.tensors);
   std::vector<WrittenTensor> list;
@@ -223,11 +235,26 @@ static void load_base(const Checkpoint& checkpoint, Trainer& trainer) {
   trainer.set_base(std::move(base));
 }
 
+// Of divided weights the own parts.
+static void load_weights_of_run(const Checkpoint& checkpoint, Trainer& trainer) {
+  const policies::Shards& shards = trainer.shards();
+  std::vector<StoredTensor> stored = finite_tensors(checkpoint, kModelFile);
+  std::vector<NamedTensor> into = named(kept_tensors(trainer));
+  if (shards.divides_weights()) {
+    for (StoredTensor& one : stored) one = stored_own_part(shards, shards.index_of(one.name), one);
+    for (NamedTensor& one : into) {
+      const auto index = shards.index_of(one.name);
+      if (index) one.tensor = shards.own()[*index].second.detach();
+    }
+  }
+  copy_by_name(stored, into, (checkpoint.folder() / kModelFile).string());
+}
+
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
                                     const LoadedConfig& loaded, int threads, const DataIdentity& data) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
-  files[kModelFile] = written(kept_tensors(trainer));
+  files[kModelFile] = written_weights(kept_tensors(trainer), trainer.shards());
   files[kOptimizer] = trainer.optimizer().written_state();
   Json json;
   json["version"] = kStateVersion;
@@ -328,8 +355,7 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     // step.
     const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
     if (checkpoint.has(kBaseFile)) load_base(checkpoint, trainer);
-    copy_by_name(finite_tensors(checkpoint, kModelFile), named(kept_tensors(trainer)),
-                 (checkpoint.folder() / kModelFile).string());
+    load_weights_of_run(checkpoint, trainer);
     trainer.optimizer().restore(finite_tensors(checkpoint, kOptimizer));
     restore_policies(checkpoint, json, trainer);
   }

@@ -340,6 +340,7 @@ void Trainer::run_round(const StepSize& step, int64_t micro_batches, bool is_las
       loader_->pass_over();
     }
   }
+  if (shards_->divides_weights() && !contributes[static_cast<size_t>(ranks_->rank())]) pass_along(of_dropout);
   exchange_->end_round();
   for (size_t i = 0; i < weights.size(); ++i) {
     if (contributes[i]) add_to_mean(exchange_->values()[static_cast<int64_t>(i)], weights[i], step);
@@ -375,6 +376,20 @@ void Trainer::forward_backward(const StepSize& step, const at::Generator& of_dro
     PhaseScope phase_scope(phase("backward"));
     torch::autograd::backward({loss}, {});
   }
+}
+
+// All ranks gather the weights of each module together: one without samples does in a pass that counts for
+// nothing.
+void Trainer::pass_along(const at::Generator& of_dropout) {
+  at::Tensor loss;
+  {
+    PhaseScope phase_scope(phase("forward"));
+    policies::seed_generator(noise_, 0);
+    policies::seed_generator(of_dropout, 0);
+    loss = loss_of(model_->made_up_batch(samples_of_micro_batch(config_), noise_)) * 0;
+  }
+  PhaseScope phase_scope(phase("backward"));
+  torch::autograd::backward({loss}, {});
 }
 
 // A short step counts as the part of one that it is.

@@ -176,6 +176,7 @@ class Trainer {
   int64_t turns() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   void run_round(const StepSize& step, int64_t micro_batches, bool is_last, const at::Generator& of_dropout);
   void forward_backward(const StepSize& step, const at::Generator& of_dropout);
+  void pass_along(const at::Generator& of_dropout);
   uint64_t seed_of_next(std::string_view stream) const;
   void pass_over(int64_t samples);
   void begin_step();

@@ -167,10 +167,19 @@ bool makes_views(const c10::OperatorHandle& op) {
   return false;
 }
 
+void check_memory(c10::ArrayRef<IValue> arguments) {
+  for (const IValue& argument : arguments) {
+    if (!argument.isTensor() || !argument.toTensor().defined() || !argument.toTensor().has_storage())
+      continue;
+    argument.toTensor().storage().data_ptr();  // throws where there is none
+  }
+}
+
 void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  check_memory(arguments);
   torch::jit::drop(*stack, count);
   draw_once(op, arguments, device);
   if (leaves_as_it_is(schema, arguments, stack)) return;

@@ -47,10 +47,13 @@ bool reads_values(const c10::OperatorHandle& op);
 /// True if a result may alias an argument without being written to: a view.
 bool makes_views(const c10::OperatorHandle& op);
 
+/// Throws c10::Error if a tensor's memory is at another rank.
+void check_memory(c10::ArrayRef<c10::IValue> arguments);
+
 /// Takes the operator's arguments from the stack and leaves its results: what it writes to as it is, or
 /// resized where it was empty; new tensors of the sizes, strides and types that the operator's Meta kernel
 /// gives, with storage on `device` and without a value. Throws PlanError for an operator without a Meta
-/// kernel, one whose shape depends on values, and a view.
+/// kernel, one whose shape depends on values, and a view; c10::Error as check_memory().
 void run_by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);
 
 }  // namespace dtk::planner

@@ -115,6 +115,7 @@ void note_host_use(const c10::OperatorHandle& op, const Stack& stack) {
 void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const Treatment how = treatment(what, op, *stack);
   if (how != Treatment::run) note_host_use(op, *stack);
+  if (how == Treatment::own) check_memory(arguments_of(op, *stack));
   switch (how) {
     case Treatment::run:
       op.redispatchBoxed(keys & kBelow, stack);

@@ -1,5 +1,6 @@
 // A network that dtk has never heard of, trained by several ranks on a group of the program's own: each
-// updates its part. Says how much that is, and the bits of weights and averages at the end.
+// updates its part, and with the argument "parameters" has no more of the weights than that. Says how much
+// that is, and the bits of weights and averages at the end.
 #include <ATen/ATen.h>
 #include <dtk/policies/gradient_exchange.h>
 #include <dtk/policies/policy_set.h>
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -53,28 +55,35 @@ c10::intrusive_ptr<c10d::Backend> own_group(int rank, int ranks) {
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, ranks, how);
 }
 
-uint64_t bits_of(const Net& net) {
+uint64_t bits_of(const Net& net, Shards& shards) {
+  const at::NoGradGuard no_grad;
   uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const auto& parameter : net.parameters()) {
-    const at::Tensor values = parameter.detach().contiguous();
-    const auto* const bytes = static_cast<const unsigned char*>(values.const_data_ptr());
-    for (size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+  for (size_t block = 0; block < net.blocks.size(); ++block) {
+    const Shards::Use use(shards, net.paths[block]);
+    for (const auto& parameter : net.blocks[block]->parameters()) {
+      const at::Tensor values = parameter.detach().contiguous();
+      const auto* const bytes = static_cast<const unsigned char*>(values.const_data_ptr());
+      for (size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+    }
   }
   return hash;
 }
 
-int main() {
+int main(int argc, char** argv) {
   const int rank = variable("RANK", 0), ranks = variable("WORLD_SIZE", 1);
   at::manual_seed(1);
   Net net;
   const NamedTensors parameters = net.named_parameters().pairs();
-  const ShardLayout layout{.min_unit = 4096};
+  ShardLayout layout{.min_unit = 4096};
+  const bool divides_weights = argc > 1 && std::string_view(argv[1]) == "parameters";
+  if (divides_weights) layout.modules = net.paths;
   const std::unique_ptr<Shards> shards =
       ranks == 1 ? std::make_unique<Shards>(parameters, layout)
                  : std::make_unique<Shards>(own_group(rank, ranks), parameters, layout);
   PolicyOptions options;
   options.precision.cpu = CpuPrecision::fp32;
   options.ema.decay = 0.5;
+  if (divides_weights) options.shard.level = ShardLevel::parameters;
   PolicySet policies(options, {at::kCPU, parameters, net.paths, true, shards.get()}, net.seam);
   std::optional<GradientExchange> exchange;
   if (ranks > 1) exchange.emplace(*shards);
@@ -102,8 +111,8 @@ int main() {
   }
   for (const auto& report : policies.reports())
     if (report.policy == "shard") std::cout << report.reason << "\n";
-  std::cout << "updates " << elements << "\nweights " << bits_of(net) << "\n";
+  std::cout << "updates " << elements << "\nweights " << bits_of(net, *shards) << "\n";
   const auto averages = policies.sampling_weights();
-  std::cout << "averages " << bits_of(net) << std::endl;
+  std::cout << "averages " << bits_of(net, *shards) << std::endl;
   std::_Exit(0);  // Gloo's threads are not waited for
 }

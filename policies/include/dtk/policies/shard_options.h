@@ -2,18 +2,30 @@
 #pragma once
 #include <dtk/policies/enabled.h>
 
+#include <array>
+
 namespace dtk::policies {
+
+/// optimizer: moments, sums of gradients and averages; parameters: the weights as well.
+enum class ShardLevel { optimizer, parameters };
+constexpr auto enum_texts(ShardLevel) {
+  return std::array{"optimizer", "parameters"};
+}
 
 struct ShardOptions {
   // Default: where several ranks train, each updates a part of the parameters, and holds the moments, the
   // sums of gradients and the average of that part alone. true: refused where one rank trains alone. false:
   // each rank has all of it.
   Enabled enabled = Enabled::by_default;
+  // What is divided. "parameters": a rank has its part of the weights, too, and those of a module while the
+  // module runs, and while its gradients are computed: less memory, and more is sent.
+  ShardLevel level = ShardLevel::optimizer;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled] = self;
+    auto& [enabled, level] = self;
     visit("enabled", enabled, "\"default\" | true | false");
+    visit("level", level, "");
   }
   friend bool operator==(const ShardOptions&, const ShardOptions&) = default;
 };

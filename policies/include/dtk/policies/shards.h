@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtk::policies {
@@ -43,21 +45,31 @@ struct ShardLayout {
   // Parts of each unit whose gradients' norms are taken apart; a multiple of the ranks that divide it. With
   // as many as a step has micro-batches the norm's bits are the same at any such number. 0: the ranks.
   int64_t norm_parts = 0;
+  // Modules that run through the seam, by path, in the order of execution. Not empty: the weights are
+  // divided, too, where anything is; those of a module are whole while it runs, and while its gradients are
+  // computed. Each pass with gradients then runs each of them once, at each rank, in this order.
+  std::vector<std::string> modules = {};
 };
 
-/// For one thread. All ranks call gather(), add_up() and each_part() in the same order.
+/// For one thread. All ranks call gather(), add_up() and each_part(), and run modules of divided weights, in
+/// the same order.
 class Shards : NotCopied {
  public:
   /// Of one rank, which has all.
   explicit Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
-  /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained.
+  /// PolicyError for one that is not fp32 and contiguous, or with ShardLayout::modules in none of them, and
+  /// std::invalid_argument where none is trained. Divided weights become views of their unit's storage, which
+  /// has no memory while nobody uses them: what reads one then throws c10::Error. Takes the bytes of a unit
+  /// beside the parameters.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
          const ShardLayout& layout = {});
   ~Shards();
 
   /// Whether this rank updates a part only.
   bool divides() const { return divides_; }
+  /// Whether a rank has the weights of the others only while it uses them.
+  bool divides_weights() const { return !homes_.empty(); }
   int64_t rank() const { return collectives_ ? collectives_->rank() : 0; }
   int64_t ranks() const { return collectives_ ? collectives_->ranks() : 1; }
   /// Null: one rank.
@@ -66,7 +78,8 @@ class Shards : NotCopied {
   /// Those that are trained.
   const NamedTensors& parameters() const { return parameters_; }
   /// What this rank updates of each: (elements), maybe none, a view that needs a gradient of its own; where
-  /// nothing is divided, the parameter. For an optimizer, and for Ema.
+  /// nothing is divided, the parameter. Of divided weights it is memory of its own. For an optimizer, and for
+  /// Ema.
   const NamedTensors& own() const { return divides_ ? own_ : parameters_; }
   ParameterPart own_part(size_t parameter) const;
   const std::vector<ParameterUnit>& units() const { return units_; }
@@ -74,8 +87,26 @@ class Shards : NotCopied {
   const std::vector<int64_t>& ends(size_t unit) const { return ends_[unit]; }
 
   /// After each rank has updated its own: the weights of the others, unit by unit. Takes the bytes of one
-  /// unit.
+  /// unit. Divided weights are let go instead, and gathered again by who uses them.
   void gather();
+
+  /// While alive, divided weights of a module are whole: those that lie in no module within it. Gathers what
+  /// is not, in the order of the units, and before that lets go what nobody uses. In a recomputation they
+  /// stay until all their gradients are there. Throws PolicyError for a module whose turn it is not.
+  class Use : NotCopied {
+   public:
+    [[nodiscard]] Use(Shards& shards, std::string_view module);
+    ~Use();
+
+   private:
+    Shards& shards_;
+    const std::vector<size_t>& units_;
+  };
+  /// A backward pass comes to the module: its weights are whole until all their gradients are there. Throws
+  /// PolicyError if forward left a module out.
+  void use_in_backward(std::string_view module);
+  /// Divided weights go, also those that a pass did not come to an end with.
+  void let_go();
 
   /// Parts whose norms are taken apart, in the same order at any number of ranks.
   struct NormPart {
@@ -95,8 +126,17 @@ class Shards : NotCopied {
   std::optional<size_t> index_of(const std::string& name) const;
 
  private:
+  struct Home;
+
   void lay_out(const NamedTensors& parameters, const ShardLayout& layout);
   void divide();
+  void divide_weights(const std::vector<std::string>& modules);
+  void name_users(const std::vector<std::string>& modules);
+  const std::vector<size_t>& units_of(std::string_view module) const;
+  void take_turn(std::string_view module);
+  at::Tensor own_part_of_home(size_t parameter) const;
+  void make_whole(const std::vector<size_t>& units);
+  void accumulated(size_t unit);
   void list_norm_parts(int64_t parts);
   ParameterPart part_of(size_t parameter, int64_t rank) const;
 
@@ -108,6 +148,12 @@ class Shards : NotCopied {
   std::vector<std::pair<size_t, size_t>> place_;  // by parameter: unit, member
   std::vector<NormPart> own_norm_parts_;
   int64_t norm_parts_ = 0;
+  // Of divided weights: by unit, and the units that a module uses itself.
+  std::vector<std::unique_ptr<Home>> homes_;
+  std::map<std::string, std::vector<size_t>, std::less<>> units_of_;
+  std::vector<std::string> turns_;     // modules that have units
+  size_t next_turn_ = 0;               // of the pass
+  std::shared_ptr<const void> alive_;  // of the calls from backward
 };
 
 }  // namespace dtk::policies

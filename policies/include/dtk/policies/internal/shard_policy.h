@@ -15,7 +15,11 @@ class ShardPolicy final : public Policy {
   explicit ShardPolicy(Shards& shards) : shards_(shards) {}
   std::string name() const override { return "shard"; }
   bool needs_steps() const override { return true; }
-  void before_step() override { throw_failure(); }
+  bool needs_forward_scope() const override { return shards_.divides_weights(); }
+  /// Divided weights go where a pass begins, and where one without gradients ends.
+  std::unique_ptr<PolicyScope> forward_scope() override;
+  /// Lets divided weights go, which the step makes out of date.
+  void before_step() override;
   /// Gathers the weights that other ranks updated, which takes the bytes of a unit.
   void after_step() override;
   /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end. If the latter
@@ -23,8 +27,13 @@ class ShardPolicy final : public Policy {
   std::unique_ptr<WeightExchange> around(std::unique_ptr<WeightExchange> own) override;
   PolicyReport report() const override;
 
+ protected:
+  /// Divided weights are gathered by the modules that they lie in, and by their backward passes.
+  void put_in(Seam& seam) override;
+
  private:
   class WholeExchange;
+  class PassScope;
   void throw_failure();
 
   Shards& shards_;

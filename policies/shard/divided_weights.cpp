@@ -1,0 +1,201 @@
+// Weights of which each rank has its part. A unit's parameters are views of one storage, whose memory comes
+// when the unit is gathered and goes when nobody uses it; the storage, what views it and what autograd saved
+// stay.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <dtk/policies/internal/when_accumulated.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/recomputing.h>
+#include <dtk/policies/shards.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace dtk::policies {
+
+struct Shards::Home {
+  at::Tensor whole = {};  // (elements of the unit); its storage's memory is there while the unit is whole
+  at::Tensor own = {};    // (elements of the own part)
+  std::string complaint;  // of who reads it while it is not there
+  size_t members = 0;
+  int64_t uses = 0;             // modules that run
+  size_t without_gradient = 0;  // members that a backward pass has yet to reach; 0: none is under way
+  bool is_whole = false;
+
+  bool is_used() const { return uses > 0 || without_gradient > 0; }
+  c10::StorageImpl& storage() const { return *whole.storage().unsafeGetStorageImpl(); }
+
+  // Through an operator, so that a plan's device and the books have it, too.
+  void take_memory() {
+    const OwnerScope owner(Category::parameters, "gathered");
+    const at::Tensor memory = at::empty(whole.sizes(), whole.options());
+    storage().clear_data_ptr_access_error_msg_();
+    storage().set_data_ptr_noswap(memory.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
+    is_whole = true;
+  }
+  void let_go() {
+    storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
+    storage().release_data_and_set_meta_custom_data_ptr_error_msg_(complaint);
+    is_whole = false;
+    without_gradient = 0;
+  }
+};
+
+namespace {
+
+// The innermost of the modules that holds the parameter; "" without one.
+std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
+  std::string found;
+  for (const std::string& module : modules) {
+    const bool holds =
+        parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
+    if (holds && module.size() > found.size()) found = module;
+  }
+  return found;
+}
+
+}  // namespace
+
+void Shards::name_users(const std::vector<std::string>& modules) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string& name = parameters_[i].first;
+    const std::string module = module_of(name, modules);
+    if (module.empty()) {
+      throw PolicyError(
+          "policies.shard.level",
+          " = \"parameters\": " + name +
+              " lies in no module that runs through the model's seam, so that nobody says when it "
+              "is used; run what uses it there, or set \"optimizer\"");
+    }
+    std::vector<size_t>& units = units_of_[module];
+    if (units.empty() || units.back() != place_[i].first) units.push_back(place_[i].first);
+  }
+  for (const std::string& module : modules)
+    if (units_of_.count(module) > 0) turns_.push_back(module);
+}
+
+// Ranks gather together: one that leaves a module out, or runs it at another time, would wait for ever.
+void Shards::take_turn(std::string_view module) {
+  if (next_turn_ < turns_.size() && turns_[next_turn_] == module) {
+    ++next_turn_;
+    return;
+  }
+  const std::string next = next_turn_ < turns_.size() ? turns_[next_turn_] : "backward";
+  throw PolicyError(
+      "policies.shard.level",
+      c10::str(" = \"parameters\": a pass comes to ", module, ", and next is ", next,
+               ": all ranks gather the weights of the modules together, so that each pass runs each of them "
+               "once, in their order; where samples differ in what they run, set \"optimizer\""));
+}
+
+void Shards::divide_weights(const std::vector<std::string>& modules) {
+  const at::NoGradGuard no_grad;
+  name_users(modules);
+  alive_ = std::make_shared<char>();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const ParameterUnit& unit = units_[i];
+    Home& home = *homes_.emplace_back(std::make_unique<Home>());
+    home.members = unit.members.size();
+    home.complaint = "policies.shard.level = \"parameters\": " + unit.label +
+                     " are not on this rank: they are read outside of the module that they lie in; read them "
+                     "in it, or set \"optimizer\"";
+    const auto options = parameters_[unit.members.front().index].second.options().requires_grad(false);
+    {
+      const OwnerScope owner(Category::parameters, "gathered");
+      home.whole = at::zeros({unit.elements}, options);
+    }
+    for (const auto& [index, offset, elements] : unit.members) {
+      const at::Tensor parameter = parameters_[index].second;
+      const at::Tensor place = home.whole.narrow(0, offset, elements).view(parameter.sizes());
+      place.copy_(parameter);
+      parameter.set_data(place);
+      when_accumulated(
+          parameter, [this, i](const at::Tensor&) { accumulated(i); }, alive_);
+    }
+    const int64_t begin = rank() == 0 ? 0 : ends_[i][static_cast<size_t>(rank()) - 1];
+    {
+      const OwnerScope owner(Category::parameters, unit.label);
+      home.own = home.whole.narrow(0, begin, ends_[i][static_cast<size_t>(rank())] - begin).clone();
+    }
+    home.let_go();
+  }
+}
+
+at::Tensor Shards::own_part_of_home(size_t parameter) const {
+  const auto& [unit, member] = place_[parameter];
+  const int64_t begin = rank() == 0 ? 0 : ends_[unit][static_cast<size_t>(rank()) - 1];
+  const ParameterPart part = part_of(parameter, rank());
+  const int64_t first = part.elements == 0 ? 0 : units_[unit].members[member].offset + part.begin - begin;
+  return homes_[unit]->own.narrow(0, first, part.elements);
+}
+
+const std::vector<size_t>& Shards::units_of(std::string_view module) const {
+  static const std::vector<size_t> none;
+  const auto found = units_of_.find(module);
+  return found == units_of_.end() ? none : found->second;
+}
+
+void Shards::make_whole(const std::vector<size_t>& units) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < homes_.size(); ++i) {
+    const bool is_wanted = std::find(units.begin(), units.end(), i) != units.end();
+    if (homes_[i]->is_whole && !homes_[i]->is_used() && !is_wanted) homes_[i]->let_go();
+  }
+  for (const size_t i : units) {
+    Home& home = *homes_[i];
+    if (home.is_whole) continue;
+    home.take_memory();
+    // With a version of its own: to autograd the weights are those that it saved.
+    const at::Tensor all = home.whole.tensor_data();
+    for (const auto& [index, offset, elements] : units_[i].members) {
+      const ParameterPart own = own_part(index);
+      all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
+    }
+    collectives_->share_parts(all, ends_[i], "in the exchange of weights");
+  }
+}
+
+void Shards::let_go() {
+  next_turn_ = 0;
+  for (const auto& home : homes_) {
+    home->without_gradient = 0;
+    if (home->is_whole) home->let_go();
+  }
+}
+
+Shards::Use::Use(Shards& shards, std::string_view module) : shards_(shards), units_(shards.units_of(module)) {
+  if (units_.empty()) return;
+  if (at::GradMode::is_enabled() && !recomputing()) shards_.take_turn(module);
+  shards_.make_whole(units_);
+  for (const size_t unit : units_) ++shards_.homes_[unit]->uses;
+}
+
+Shards::Use::~Use() {
+  for (const size_t unit : units_) {
+    Home& home = *shards_.homes_[unit];
+    if (recomputing() && home.without_gradient == 0) home.without_gradient = home.members;
+    --home.uses;
+  }
+}
+
+void Shards::use_in_backward(std::string_view module) {
+  const std::vector<size_t>& units = units_of(module);
+  if (units.empty()) return;
+  if (next_turn_ < turns_.size()) take_turn("backward");
+  make_whole(units);
+  for (const size_t unit : units) {
+    Home& home = *homes_[unit];
+    if (home.without_gradient == 0) home.without_gradient = home.members;
+  }
+}
+
+void Shards::accumulated(size_t unit) {
+  Home& home = *homes_[unit];
+  if (home.without_gradient == 0 || --home.without_gradient > 0 || home.is_used()) return;
+  home.let_go();
+}
+
+}  // namespace dtk::policies

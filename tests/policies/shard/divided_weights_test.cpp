@@ -1,0 +1,218 @@
+// policies.shard.level = "parameters": what a rank has of the weights while no module runs, while one does
+// and in backward, to the byte, and what is sent for it. Its bits are those of processes: ranks_test.py.
+#include <ATen/ATen.h>
+#include <dtk/planner/planned_group.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/policy_set.h>
+#include <dtk/policies/shards.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+
+namespace {
+
+constexpr int64_t kWidth = 64, kWeight = kWidth * kWidth * 4;  // bytes, a unit each
+
+// Matrices in a chain of modules; with `alone` one more, in none.
+struct Chain {
+  explicit Chain(int64_t modules, bool alone = false) {
+    for (int64_t i = 0; i < modules; ++i) {
+      paths.push_back("layers." + std::to_string(i));
+      weights.emplace_back(paths.back() + ".weight", at::ones({kWidth, kWidth}).requires_grad_());
+    }
+    if (alone) weights.emplace_back("scale", at::ones({kWidth, kWidth}).requires_grad_());
+  }
+  at::Tensor forward(at::Tensor x) const {
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const at::Tensor weight = weights[i].second;
+      x = seam.module(
+          paths[i], [weight](const at::Tensor& in) { return at::sigmoid(at::mm(in, weight)); }, x);
+    }
+    return x;
+  }
+  ShardLayout layout() const { return {.min_unit = kWeight, .modules = paths}; }
+
+  std::vector<std::string> paths;
+  NamedTensors weights;
+  Seam seam;
+};
+
+PolicyOptions parameters_divided(bool checkpoint) {
+  PolicyOptions options = PolicyOptions::all_off();
+  options.shard.enabled = Enabled::by_default;
+  options.shard.level = ShardLevel::parameters;
+  if (checkpoint) {
+    options.checkpoint.enabled = Enabled::on;
+    options.checkpoint.targets = {"layers.*"};
+  }
+  return options;
+}
+
+int64_t gathered() {
+  return cpu_accounts().live().of(Category::parameters);
+}
+
+int64_t broadcasts(const Shards& shards) {
+  const auto& sent = shards.collectives()->sent();
+  return sent.count("broadcast") == 0 ? 0 : sent.at("broadcast").messages;
+}
+
+}  // namespace
+
+TEST_CASE("divided weights: at rest a rank has its own parts, and who reads more is told where to read it") {
+  const CountingAllocatorGuard counting;
+  const int64_t before = cpu_accounts().live_bytes();
+  Chain chain(3);
+  CHECK(cpu_accounts().live_bytes() - before == 3 * kWeight);
+  Shards shards(dtk::planner::planned_group(1, 2), chain.weights, chain.layout());
+  CHECK(cpu_accounts().live_bytes() - before == 3 * kWeight / 2);
+  CHECK(shards.divides_weights());
+  const at::Tensor& weight = chain.weights[1].second;
+  CHECK(weight.sizes() == at::IntArrayRef({kWidth, kWidth}));
+  CHECK(weight.is_leaf());
+  CHECK_THROWS_WITH(
+      weight.sum(),
+      Contains("policies.shard.level = \"parameters\": layers.1.weight are not on this rank: they "
+               "are read outside of the module that they lie in; read them in it, or set "
+               "\"optimizer\""));
+  CHECK(shards.own()[1].second.detach().eq(1).all().item<bool>());
+  const at::NoGradGuard no_grad;  // no pass of a training
+  {
+    const Shards::Use use(shards, "layers.1");
+    CHECK(cpu_accounts().live_bytes() - before == 5 * kWeight / 2);
+    // The planned group gives nothing: the own half is there.
+    CHECK(weight.detach()
+              .view(-1)
+              .narrow(0, kWidth * kWidth / 2, kWidth * kWidth / 2)
+              .eq(1)
+              .all()
+              .item<bool>());
+  }
+  CHECK(cpu_accounts().live_bytes() - before == 5 * kWeight / 2);  // until another is used
+  { const Shards::Use use(shards, "layers.2"); }
+  CHECK(cpu_accounts().live_bytes() - before == 5 * kWeight / 2);
+  CHECK_THROWS(weight.sum());
+  shards.let_go();
+  CHECK(cpu_accounts().live_bytes() - before == 3 * kWeight / 2);
+}
+
+TEST_CASE("divided weights: a module's are whole while it runs, and until its gradients are there") {
+  const bool checkpoint = GENERATE(false, true);
+  constexpr int64_t kModules = 4;
+  const CountingAllocatorGuard counting;
+  Chain chain(kModules);
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  PolicySet policies(parameters_divided(checkpoint), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  CHECK(own == kModules * kWeight / 2);
+  std::vector<int64_t> at_gradient;
+  at::Tensor loss;
+  {
+    const auto scope = policies.forward_scope();
+    loss = chain.forward(at::ones({8, kWidth})).sum();
+    CHECK(gathered() == own + kWeight);
+  }
+  CHECK(broadcasts(shards) == kModules);
+  CHECK(gathered() == own + kWeight);  // the last module's, with which backward begins
+  cpu_accounts().reset_phases("backward");
+  loss.backward();
+  CHECK(highest(cpu_accounts().phases()).peak.of(Category::parameters) == own + kWeight);
+  CHECK(broadcasts(shards) == 2 * kModules - 1);
+  CHECK(gathered() == own);
+  for (const auto& [name, weight] : chain.weights) CHECK(weight.grad().sizes() == weight.sizes());
+  policies.before_step();
+  policies.after_step();
+  CHECK(broadcasts(shards) == 2 * kModules - 1);
+}
+
+TEST_CASE("divided weights: a pass without gradients lets the last go") {
+  const CountingAllocatorGuard counting;
+  Chain chain(2);
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  PolicySet policies(parameters_divided(false), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  {
+    const at::NoGradGuard no_grad;
+    const auto scope = policies.forward_scope();
+    chain.forward(at::ones({8, kWidth}));
+    CHECK(gathered() == own + kWeight);
+  }
+  CHECK(gathered() == own);
+  // One that stopped in its midst leaves nothing to the next.
+  CHECK_THROWS([&] {
+    const auto scope = policies.forward_scope();
+    const at::Tensor out = chain.forward(at::ones({8, kWidth}));
+    out.register_hook([](const at::Tensor&) { throw std::runtime_error("stopped"); });
+    out.sum().backward();
+  }());
+  { const auto scope = policies.forward_scope(); }
+  CHECK(gathered() == own);
+}
+
+TEST_CASE(
+    "divided weights: a pass that leaves a module out would have the other ranks wait, and is refused") {
+  Chain chain(3);
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  PolicySet policies(parameters_divided(false), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const auto run = [&](size_t first, size_t end) {
+    const auto scope = policies.forward_scope();
+    at::Tensor x = at::ones({8, kWidth});
+    for (size_t i = first; i < end; ++i) {
+      const at::Tensor weight = chain.weights[i].second;
+      x = chain.seam.module(
+          chain.paths[i], [weight](const at::Tensor& in) { return at::mm(in, weight); }, x);
+    }
+    return x.sum();
+  };
+  const std::string why =
+      ": all ranks gather the weights of the modules together, so that each pass runs each of them once, in "
+      "their order; where samples differ in what they run, set \"optimizer\"";
+  CHECK_THROWS_WITH(run(1, 3), Equals("policies.shard.level = \"parameters\": a pass comes to layers.1, and "
+                                      "next is layers.0" +
+                                      why));
+  CHECK_THROWS_WITH(run(0, 2).backward(), Equals("policies.shard.level = \"parameters\": a pass comes to "
+                                                 "backward, and next is layers.2" +
+                                                 why));
+  run(0, 3).backward();
+  CHECK(chain.weights[0].second.grad().defined());
+}
+
+TEST_CASE("divided weights: what cannot be divided so is refused") {
+  const Chain alone(1, /*alone=*/true), chain(2);
+  CHECK_THROWS_WITH(
+      Shards(dtk::planner::planned_group(0, 2), alone.weights, alone.layout()),
+      Equals("policies.shard.level = \"parameters\": scale lies in no module that runs through the model's "
+             "seam, "
+             "so that nobody says when it is used; run what uses it there, or set \"optimizer\""));
+  Seam seam;
+  PolicyOptions options = parameters_divided(false);
+  Shards divided(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  Shards whole(dtk::planner::planned_group(0, 2), Chain(2).weights);
+  const auto put_in = [&](Shards& shards) {
+    PolicySet(options, {at::kCPU, shards.parameters(), chain.paths, true, &shards}, seam);
+  };
+  CHECK_THROWS_WITH(
+      put_in(whole),
+      Equals("policies.shard.level = \"parameters\", and Subject::shards divides no weights; lay "
+             "them out with the modules' paths"));
+  options.shard.level = ShardLevel::optimizer;
+  CHECK_THROWS_WITH(
+      put_in(divided),
+      Equals("policies.shard.level = \"optimizer\", and Subject::shards divides weights; lay them "
+             "out without modules"));
+  options.shard.level = ShardLevel::parameters;
+  options.shard.enabled = Enabled::off;
+  CHECK_THROWS_WITH(put_in(divided),
+                    Equals("policies.shard.level = \"parameters\" has no effect, as policies.shard.enabled = "
+                           "false; remove one of them"));
+}

@@ -46,9 +46,11 @@ struct Shards::Home {
 
 namespace {
 
-// The innermost of the modules that holds the parameter; "" without one.
+constexpr std::string_view kNoModule;
+
+// The innermost of the modules that holds the parameter.
 std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
-  std::string found;
+  std::string found(kNoModule);
   for (const std::string& module : modules) {
     const bool holds =
         parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
@@ -62,15 +64,7 @@ std::string module_of(std::string_view parameter, const std::vector<std::string>
 void Shards::name_users(const std::vector<std::string>& modules) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
-    const std::string module = module_of(name, modules);
-    if (module.empty()) {
-      throw PolicyError(
-          "policies.shard.level",
-          " = \"parameters\": " + name +
-              " lies in no module that runs through the model's seam, so that nobody says when it "
-              "is used; run what uses it there, or set \"optimizer\"");
-    }
-    std::vector<size_t>& units = units_of_[module];
+    std::vector<size_t>& units = units_of_[module_of(name, modules)];
     if (units.empty() || units.back() != place_[i].first) units.push_back(place_[i].first);
   }
   for (const std::string& module : modules)
@@ -156,6 +150,13 @@ void Shards::make_whole(const std::vector<size_t>& units) {
     }
     collectives_->share_parts(all, ends_[i], "in the exchange of weights");
   }
+}
+
+void Shards::begin_pass() {
+  let_go();
+  const std::vector<size_t>& units = units_of(kNoModule);
+  make_whole(units);
+  for (const size_t unit : units) homes_[unit]->without_gradient = homes_[unit]->members;
 }
 
 void Shards::let_go() {

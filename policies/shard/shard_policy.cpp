@@ -59,7 +59,7 @@ void ShardPolicy::put_in(Seam& seam) {
 
 std::unique_ptr<PolicyScope> ShardPolicy::forward_scope() {
   if (!shards_.divides_weights()) return nullptr;
-  shards_.let_go();  // what an earlier pass did not come to
+  shards_.begin_pass();
   if (at::GradMode::is_enabled()) return nullptr;
   return std::make_unique<PassScope>(shards_);
 }

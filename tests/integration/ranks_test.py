@@ -537,11 +537,18 @@ class Plans(RanksTest):
         )
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         plans = [one["plan"] for one in json.loads(result.stdout)]
-        self.assertEqual([(one["ranks"], one["batch"]) for one in plans], [(1, 8), (3, 12), (8, 16)])
+        self.assertEqual(
+            [(one["ranks"], one["divided"], one["batch"]) for one in plans],
+            [(1, "nothing", 8)]
+            + [(ranks, level, batch) for ranks, batch in ((3, 12), (8, 16)) for level in ("optimizer", "parameters")],
+        )
         self.assertEqual(plans[0]["sent_in_step"], {})
-        # Two micro-batches a rank, then one; the tiny model is one unit.
-        self.assertEqual(plans[1]["sent_in_step"]["alltoall"]["messages"], 2 * 2)
-        self.assertEqual(plans[2]["sent_in_step"]["alltoall"]["messages"], 7)
+        for number, ranks, rounds in ((1, 3, 2), (3, 8, 1)):  # micro-batches of a rank; the tiny model is one unit
+            for level in range(2):
+                sent = plans[number + level]["sent_in_step"]
+                self.assertEqual(sent["alltoall"]["messages"], rounds * (ranks - 1))
+                # Weights behind the step, or before each forward pass, which leaves them to backward.
+                self.assertEqual(sent["broadcast"]["messages"], (1, rounds)[level] * (ranks - 1))
 
     def test_refuse_what_is_no_number_of_ranks(self):
         for arguments, message in (

@@ -5,6 +5,7 @@
 
 #include "toolkit/plan/explanation_json.h"
 #include "toolkit/plan/plan_text.h"
+#include "toolkit/plan/worlds.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -26,6 +27,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
     more["batch"] = plan.loaded.config.data.batch;
     more["ranks"] = plan.loaded.ranks;
     more["rank"] = plan.rank;
+    more["divided"] = divided(plan.loaded);
     more["sent_in_step"] = traffic_json(plan.sent);
   }
   more["host_phase"] = plan.memory.host.name;

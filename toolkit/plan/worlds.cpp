@@ -24,6 +24,30 @@ LoadedConfig on_ranks(LoadedConfig loaded, int64_t ranks) {
   return loaded;
 }
 
+namespace {
+
+constexpr auto kParameters = policies::ShardLevel::parameters;
+
+bool divides(const LoadedConfig& loaded) {
+  return loaded.ranks > 1 && loaded.config.policies.shard.enabled != policies::Enabled::off;
+}
+
+// Weights, moments, and an average that is kept there: between two steps, as while weights are updated.
+int64_t state_of(const Plan& plan) {
+  const policies::PhasePeak* const update = policies::phase_named(plan.memory.phases, "optimizer");
+  const policies::MemorySums sums = (update == nullptr ? plan.memory.peak() : *update).peak;
+  int64_t state = 0;
+  for (const Category category : {Category::parameters, Category::frozen, Category::optimizer, Category::ema})
+    state += sums.of(category);
+  return state;
+}
+
+}  // namespace
+
+std::string divided(const LoadedConfig& loaded) {
+  return divides(loaded) ? policies::text_of(loaded.config.policies.shard.level) : "nothing";
+}
+
 std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
                               const std::vector<int64_t>& worlds, const planner::SimulationOptions& options) {
   std::vector<Plan> plans;
@@ -31,6 +55,10 @@ std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
     LoadedConfig one = on_ranks(loaded, ranks);
     std::optional<CheckpointPlacement> placement;
     if (placement_is_open(one.config)) placement = place_checkpoints(one, device, options);
+    plans.push_back(plan_highest_rank(one, device, options));
+    plans.back().placement = placement;
+    if (!divides(one) || one.config.policies.shard.level == kParameters) continue;
+    one.config.policies.shard.level = kParameters;
     plans.push_back(plan_highest_rank(one, device, options));
     plans.back().placement = std::move(placement);
   }
@@ -41,29 +69,27 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
   int64_t highest = 0;
   for (const Plan& plan : plans) highest = std::max(highest, plan.memory.peak().peak.bytes);
   const ByteUnit unit = unit_for(highest);
-  std::vector<std::vector<std::string>> rows = {{"ranks", "data.batch", "micro-batches", "each runs", "state",
-                                                 "peak", "host", "sent a step", "messages"}};
+  std::vector<std::vector<std::string>> rows = {{"ranks", "divided", "data.batch", "micro-batches",
+                                                 "each runs", "state", "peak", "host", "sent a step",
+                                                 "messages"}};
   for (const Plan& plan : plans) {
     const policies::PhasePeak peak = plan.memory.peak();
-    int64_t state = 0;
-    for (const Category category :
-         {Category::parameters, Category::frozen, Category::optimizer, Category::ema})
-      state += peak.peak.of(category);
     const policies::Traffic sent = total(plan.sent);
     const int64_t micro_batches = plan.loaded.config.train.accumulate, ranks = plan.loaded.ranks;
-    rows.push_back({std::to_string(ranks), std::to_string(plan.loaded.config.data.batch),
-                    std::to_string(micro_batches), std::to_string(micro_batches / ranks),
-                    in_unit(state, unit), in_unit(peak.peak.bytes, unit),
-                    in_unit(plan.memory.host.peak.bytes, unit), in_unit(sent.bytes, unit),
-                    std::to_string(sent.messages)});
+    rows.push_back({std::to_string(ranks), divided(plan.loaded),
+                    std::to_string(plan.loaded.config.data.batch), std::to_string(micro_batches),
+                    std::to_string(micro_batches / ranks), in_unit(state_of(plan), unit),
+                    in_unit(peak.peak.bytes, unit), in_unit(plan.memory.host.peak.bytes, unit),
+                    in_unit(sent.bytes, unit), std::to_string(sent.messages)});
   }
   const c10::Device device = plans.front().memory.device;
   return fmt::format(
       "{} on {}, micro-batches of {}, of which data.batch has as many as the ranks divide: planned, nothing "
       "was "
       "computed\n"
-      "In {}, tensors of the rank that holds most; state: weights, moments, and an average that is kept "
-      "there. "
+      "In {}, tensors of the rank that holds most; divided: by policies.shard.level; state: weights, "
+      "moments, "
+      "and an average that is kept there. "
       "Sent: by each.{}\n\n{}",
       name, device.str(), samples_of_micro_batch(loaded.config), unit.name,
       device.is_cuda() ? " What the device adds and NCCL takes is not in it." : "", aligned(rows));

@@ -13,7 +13,11 @@ namespace dtk {
 /// what follows. Throws as share_out().
 LoadedConfig on_ranks(LoadedConfig loaded, int64_t ranks);
 
-/// One for each of `worlds`, in their order, as on_ranks(). `loaded`: of one rank. Throws as make_plan() and
+/// What its ranks divide: "nothing", or policies.shard.level.
+std::string divided(const LoadedConfig& loaded);
+
+/// For each of `worlds`, in their order, as on_ranks(): one, and one with policies.shard.level = "parameters"
+/// where anything is divided. `loaded`: of one rank. Throws as make_plan() and
 /// share_out().
 std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
                               const std::vector<int64_t>& worlds,

@@ -158,6 +158,34 @@ TEST_CASE("divided weights: a pass without gradients lets the last go") {
   CHECK(gathered() == own);
 }
 
+TEST_CASE("divided weights: those of no module are whole from the begin of a pass to their gradients") {
+  const CountingAllocatorGuard counting;
+  Chain chain(2, /*alone=*/true);
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  PolicySet policies(parameters_divided(false), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  const at::Tensor& scale = chain.weights.back().second;
+  CHECK_THROWS(scale.sum());
+  at::Tensor loss;
+  {
+    const auto scope = policies.forward_scope();
+    CHECK(gathered() == own + kWeight);
+    loss = at::mm(chain.forward(at::ones({8, kWidth})), scale).sum();
+    CHECK(gathered() == own + 2 * kWeight);
+  }
+  loss.backward();
+  CHECK(gathered() == own);
+  CHECK(broadcasts(shards) == 1 + 2 + 1);
+  {
+    const at::NoGradGuard no_grad;
+    const auto scope = policies.forward_scope();
+    at::mm(chain.forward(at::ones({8, kWidth})), scale);
+    CHECK(gathered() == own + 2 * kWeight);
+  }
+  CHECK(gathered() == own);
+}
+
 TEST_CASE(
     "divided weights: a pass that leaves a module out would have the other ranks wait, and is refused") {
   Chain chain(3);
@@ -188,12 +216,7 @@ TEST_CASE(
 }
 
 TEST_CASE("divided weights: what cannot be divided so is refused") {
-  const Chain alone(1, /*alone=*/true), chain(2);
-  CHECK_THROWS_WITH(
-      Shards(dtk::planner::planned_group(0, 2), alone.weights, alone.layout()),
-      Equals("policies.shard.level = \"parameters\": scale lies in no module that runs through the model's "
-             "seam, "
-             "so that nobody says when it is used; run what uses it there, or set \"optimizer\""));
+  const Chain chain(2);
   Seam seam;
   PolicyOptions options = parameters_divided(false);
   Shards divided(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());

@@ -58,10 +58,9 @@ class Shards : NotCopied {
   /// Of one rank, which has all.
   explicit Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
-  /// PolicyError for one that is not fp32 and contiguous, or with ShardLayout::modules in none of them, and
-  /// std::invalid_argument where none is trained. Divided weights become views of their unit's storage, which
-  /// has no memory while nobody uses them: what reads one then throws c10::Error. Takes the bytes of a unit
-  /// beside the parameters.
+  /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained.
+  /// Divided weights become views of their unit's storage, which has no memory while nobody uses them: what
+  /// reads one then throws c10::Error. Takes the bytes of a unit beside the parameters.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
          const ShardLayout& layout = {});
   ~Shards();
@@ -90,6 +89,9 @@ class Shards : NotCopied {
   /// unit. Divided weights are let go instead, and gathered again by who uses them.
   void gather();
 
+  /// A forward pass begins: divided weights that lie in no module are whole until all their gradients are
+  /// there, or until let_go().
+  void begin_pass();
   /// While alive, divided weights of a module are whole: those that lie in no module within it. Gathers what
   /// is not, in the order of the units, and before that lets go what nobody uses. In a recomputation they
   /// stay until all their gradients are there. Throws PolicyError for a module whose turn it is not.

@@ -16,7 +16,7 @@ class ShardPolicy final : public Policy {
   std::string name() const override { return "shard"; }
   bool needs_steps() const override { return true; }
   bool needs_forward_scope() const override { return shards_.divides_weights(); }
-  /// Divided weights go where a pass begins, and where one without gradients ends.
+  /// Divided weights of no module are gathered where a pass begins; all go where one without gradients ends.
   std::unique_ptr<PolicyScope> forward_scope() override;
   /// Lets divided weights go, which the step makes out of date.
   void before_step() override;

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "hooks/operator_watch.h"
+
 namespace dtk::policies {
 
 struct Shards::Home {
@@ -134,6 +136,7 @@ const std::vector<size_t>& Shards::units_of(std::string_view module) const {
 
 void Shards::make_whole(const std::vector<size_t>& units) {
   const at::NoGradGuard no_grad;
+  const UnwatchedScope no_part_of_a_segment;  // whose recomputation may find the weights there
   for (size_t i = 0; i < homes_.size(); ++i) {
     const bool is_wanted = std::find(units.begin(), units.end(), i) != units.end();
     if (homes_[i]->is_whole && !homes_[i]->is_used() && !is_wanted) homes_[i]->let_go();

@@ -99,6 +99,7 @@ class Bits(RanksTest):
             [2],
             policies__shard__level='"parameters"',
             policies__checkpoint__segment=2,
+            policies__checkpoint__keep='["aten::addmm"]',
             model__hidden=128,
             model__depth=4,
             train__on_not_finite='"skip"',
@@ -506,6 +507,8 @@ class Plans(RanksTest):
         job = {"data__batch": 4, "train__accumulate": 2, "train__steps": 2, "train__threads": 1, "model__hidden": 264}
         planned = self.planned(2, **job)
         self.assertEqual(planned["plan"]["rank"], 1)  # the leader has more cells that are not full
+        timed = {"train__steps": "default", "train__seconds": 60, "schedule__warmup": 9}
+        self.assertEqual(self.planned(2, **(job | timed))["plan"]["rank"], 1)
         self.run_ranks(2, **job)
         said = json.loads((self.folder / "run/memory.json").read_text())["ranks"]["peak_bytes"]
         self.assertEqual((said["rank"], said["most"]), (1, planned["peak"]["bytes"]))

@@ -261,6 +261,7 @@ int main(int argc, char** argv) {
     const auto level = policies::parse_enum<policies::ShardLevel>(parsed["level"].as<std::string>());
     if (!level) throw ConfigError("--level: allowed: optimizer, parameters");
     if (launch) return compare_as_rank(cases, parsed["case"].as<uint64_t>(), *launch, *level);
+    if (parsed.count("level") > 0) throw ConfigError("--level: one rank divides nothing; start several");
     if (parsed.count("case") > 0) {
       const auto index = parsed["case"].as<uint64_t>();
       return compare(cases, index, index + 1);

@@ -185,9 +185,8 @@ HostTierScope::HostTierScope() : tier_(scope_tier, MemoryTier::host) {}
 
 MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  // Divided among ranks, and not here.
-  if (tensor.storage().unsafeGetStorageImpl()->throw_on_immutable_data_ptr()) return nullptr;
-  const at::DataPtr& data = tensor.storage().data_ptr();
+  // Not data_ptr(), which throws for a weight that is divided among ranks and not here.
+  const at::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data.get() == nullptr) return nullptr;
   if (data.get_deleter() == &free_counted) return header_of(data.get());
   if (data.get_deleter() == device_deleter) return static_cast<MemoryBlock*>(data.get_context());

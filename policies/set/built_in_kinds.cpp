@@ -102,8 +102,9 @@ class ShardKind final : public BuiltIn {
   bool acts_without_step() const override { return false; }
   void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
     PolicyKind::switch_to(options, device, on);
-    if (!on) options.shard.level = ShardLevel::optimizer;
+    if (!on) switch_off(options);
   }
+  void switch_off(PolicyOptions& options) const override { options.shard = {.enabled = Enabled::off}; }
   std::string baseline(const PolicyOptions& options) const override {
     const std::string weights = options.shard.level == ShardLevel::parameters ? "weights, " : "";
     return weights + "moments, gradients and average whole at each rank";

@@ -56,15 +56,22 @@ void Collectives::count(const TrafficByCollective& more) {
   for (const auto& [collective, traffic] : more) sent_[collective] += traffic;
 }
 
-void Collectives::all_to_all(at::Tensor& into, at::Tensor& from, std::vector<int64_t> taken,
-                             std::vector<int64_t> given, const char* what) {
+Collectives::Pending Collectives::begin_all_to_all(at::Tensor& into, at::Tensor& from,
+                                                   std::vector<int64_t> taken, std::vector<int64_t> given,
+                                                   const char* what) {
   Traffic sent;
   for (int64_t to = 0; to < ranks_; ++to) {
     const int64_t elements = given[static_cast<size_t>(to)];
     if (to != rank_ && elements > 0) sent += traffic_of(from, elements, 1);
   }
-  finish(what, [&](Works& works) { works.push_back(group_->alltoall_base(into, from, taken, given)); });
+  Pending pending;
+  finish(what, [&](Works&) { pending = group_->alltoall_base(into, from, taken, given); });
   if (sent.messages > 0) count({{"alltoall", sent}});
+  return pending;
+}
+
+void Collectives::wait_for(Pending& pending, const char* what) {
+  finish(what, [&](Works& works) { works.push_back(std::move(pending)); });
 }
 
 // The backends' all-gather into one tensor copies it; broadcasts of slices do not.

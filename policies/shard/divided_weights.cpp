@@ -11,12 +11,26 @@
 #include <dtk/policies/shards.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 #include "hooks/operator_watch.h"
 
 namespace dtk::policies {
+namespace {
+
+// Who reads memory that is not there is told why, by a LibTorch that can forget that again; others crash.
+template <class Storage>
+void refuse_reads(Storage& storage, [[maybe_unused]] const std::string& why) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(why);
+}
+template <class Storage>
+void allow_reads(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.clear_data_ptr_access_error_msg_();
+}
+
+}  // namespace
 
 struct Shards::Home {
   at::Tensor whole = {};  // (elements of the unit); its storage's memory is there while the unit is whole
@@ -34,13 +48,12 @@ struct Shards::Home {
   void take_memory() {
     const OwnerScope owner(Category::parameters, "gathered");
     const at::Tensor memory = at::empty(whole.sizes(), whole.options());
-    storage().clear_data_ptr_access_error_msg_();
+    allow_reads(storage());
     storage().set_data_ptr_noswap(memory.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
-    is_whole = true;
   }
   void let_go() {
     storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
-    storage().release_data_and_set_meta_custom_data_ptr_error_msg_(complaint);
+    refuse_reads(storage(), complaint);
     is_whole = false;
     without_gradient = 0;
   }
@@ -84,7 +97,7 @@ void Shards::take_turn(std::string_view module) {
       "policies.shard.level",
       c10::str(" = \"parameters\": a pass comes to ", module, ", and next is ", next,
                ": all ranks gather the weights of the modules together, so that each pass runs each of them "
-               "once, in their order; where samples differ in what they run, set \"optimizer\""));
+               "once, in the order of their paths; where that cannot be, set \"optimizer\""));
 }
 
 void Shards::divide_weights(const std::vector<std::string>& modules) {
@@ -152,6 +165,7 @@ void Shards::make_whole(const std::vector<size_t>& units) {
       all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
     }
     collectives_->share_parts(all, ends_[i], "in the exchange of weights");
+    home.is_whole = true;
   }
 }
 
@@ -163,6 +177,8 @@ void Shards::begin_pass() {
 }
 
 void Shards::let_go() {
+  // What still runs of a collective that failed may write into them.
+  if (collectives_ != nullptr && collectives_->has_failed()) return;
   next_turn_ = 0;
   for (const auto& home : homes_) {
     home->without_gradient = 0;

@@ -14,6 +14,8 @@
 namespace dtk::policies {
 namespace {
 
+constexpr char kWhat[] = "in the exchange of gradients";
+
 Collectives& collectives_of(Shards& shards) {
   if (shards.collectives() != nullptr) return *shards.collectives();
   throw std::invalid_argument("GradientExchange: one rank has nobody to exchange gradients with");
@@ -25,8 +27,9 @@ struct GradientExchange::Unit {
   const ParameterUnit& layout;
   const std::vector<int64_t>& ends;  // elements, by rank, of what it adds up
   std::vector<bool> reached;         // members, by the running backward pass
-  // In a round: the own gradients, until they are sent.
-  at::Tensor bucket = {};
+  // In a round: the own gradients until they are sent, and those of all ranks until they are added.
+  at::Tensor bucket = {}, received = {};
+  Collectives::Pending pending = {};
   // In a step: the own part of the sums, then all of them unless they are divided.
   at::Tensor sum = {}, whole = {};
 
@@ -79,10 +82,22 @@ void GradientExchange::begin_round(MicroBatchRound round) {
   in_round_ = true;
   if (sums_ == GradientSums::ordered) std::fill(adds_.begin(), adds_.end(), false);
   for (size_t rank = 0; rank < adds_.size(); ++rank) adds_[rank] = adds_[rank] || round_.contributes[rank];
+  if (!round_.contributes[rank_]) put_aside();
   unsent_ = units_.size();
   sent_before_round_ = collectives_.sent();
   const at::NoGradGuard no_grad;
   values_.zero_();
+}
+
+// A pass that counts for nothing finds no gradient of passes before, and leaves none.
+void GradientExchange::put_aside() {
+  aside_.clear();
+  for (const auto& [name, parameter] : shards_.parameters())
+    aside_.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+}
+
+void GradientExchange::put_back(size_t parameter) {
+  shards_.parameters()[parameter].second.mutable_grad() = std::exchange(aside_[parameter], at::Tensor());
 }
 
 void GradientExchange::set_value(const at::Tensor& own) {
@@ -95,11 +110,8 @@ void GradientExchange::accumulated(Unit& unit, size_t member) {
   if (unit.reached[member]) throw std::logic_error("GradientExchange: a second backward pass in a round");
   unit.reached[member] = true;
   const at::NoGradGuard no_grad;
-  if (!adds_[rank_]) {
-    shards_.parameters()[unit.layout.members[member].index].second.mutable_grad().reset();
-  } else if (sums_ == GradientSums::ordered || round_.is_last) {
-    take(unit, member);
-  }
+  if (!round_.contributes[rank_]) put_back(unit.layout.members[member].index);
+  if (adds_[rank_] && (sums_ == GradientSums::ordered || round_.is_last)) take(unit, member);
   send_ready();
 }
 
@@ -127,41 +139,53 @@ void GradientExchange::send(Unit& unit) {
     // Of passes before, where this rank had none in this round.
     for (size_t i = 0; adds_[rank_] && i < unit.layout.members.size(); ++i) take(unit, i);
   }
-  add_up(unit);
-  if (!round_.is_last || !unit.sum.defined()) return;
-  if (!shards_.divides()) gather(unit);
-  hand_out(unit);
+  arrive();
+  depart(unit);
 }
 
 // Each rank has a part of the unit's gradients of all micro-batches at once, as they are added one after the
-// other.
-void GradientExchange::add_up(Unit& unit) {
+// other. While they are on their way, backward goes on to the next unit.
+void GradientExchange::depart(Unit& unit) {
   const int64_t adding = std::count(adds_.begin(), adds_.end(), true);
-  if (adding == 0) return;
+  if (adding == 0) return complete(unit);
   const int64_t part = unit.part(rank_);
   std::vector<int64_t> taken(adds_.size(), 0), given = taken;
   for (size_t rank = 0; rank < adds_.size(); ++rank) {
     if (adds_[rank]) taken[rank] = part;
     if (adds_[rank_]) given[rank] = unit.part(rank);
   }
-  at::Tensor received;
   {
     const OwnerScope owner(Category::gradients, "buckets");
-    received = empty(part * adding);
+    unit.received = empty(part * adding);
     if (!unit.bucket.defined()) unit.bucket = empty(0);
   }
-  collectives_.all_to_all(received, unit.bucket, std::move(taken), std::move(given),
-                          "in the exchange of gradients");
+  unit.pending =
+      collectives_.begin_all_to_all(unit.received, unit.bucket, std::move(taken), std::move(given), kWhat);
+  on_its_way_ = &unit;
+}
+
+void GradientExchange::arrive() {
+  if (on_its_way_ == nullptr) return;
+  Unit& unit = *std::exchange(on_its_way_, nullptr);
+  collectives_.wait_for(unit.pending, kWhat);
   free_now(unit.bucket);
+  const int64_t part = unit.part(rank_), adding = std::count(adds_.begin(), adds_.end(), true);
   int64_t next = 0;
   if (!unit.sum.defined()) {
     const OwnerScope owner(Category::gradients, unit.layout.label);
     unit.sum = empty(part);
-    unit.sum.copy_(received.narrow(0, 0, part));
+    unit.sum.copy_(unit.received.narrow(0, 0, part));
     next = 1;
   }
-  for (; next < adding; ++next) unit.sum.add_(received.narrow(0, next * part, part));
-  free_now(received);
+  for (; next < adding; ++next) unit.sum.add_(unit.received.narrow(0, next * part, part));
+  free_now(unit.received);
+  complete(unit);
+}
+
+void GradientExchange::complete(Unit& unit) {
+  if (!round_.is_last || !unit.sum.defined()) return;
+  if (!shards_.divides()) gather(unit);
+  hand_out(unit);
 }
 
 void GradientExchange::gather(Unit& unit) {
@@ -204,21 +228,29 @@ void GradientExchange::refuse_missed() const {
 void GradientExchange::end_round() {
   const at::NoGradGuard no_grad;
   if (round_.contributes[rank_] && unsent_ > 0) refuse_missed();
+  for (size_t i = 0; i < aside_.size(); ++i)
+    if (aside_[i].defined()) put_back(i);
+  aside_.clear();
   while (unsent_ > 0) send(*units_[--unsent_]);
+  arrive();
   collectives_.add_up(values_, "in the exchange of losses");
   in_round_ = false;
 }
 
 void GradientExchange::release() {
   in_round_ = false;
+  aside_.clear();
+  // What still runs of a collective, failed or left behind, may write into its tensors.
+  const Unit* const in_use = std::exchange(on_its_way_, nullptr);
   adds_.assign(static_cast<size_t>(shards_.ranks()), false);
   for (const NamedTensors* const all : {&shards_.parameters(), &shards_.own()})
     for (const auto& [name, parameter] : *all) parameter.mutable_grad().reset();
   for (const auto& unit : units_) {
     unit->forget_pass();
-    for (at::Tensor* const one : {&unit->bucket, &unit->sum, &unit->whole}) {
-      if (collectives_.has_failed()) {
-        one->reset();  // what still runs of a collective that failed may write into it
+    unit->pending.reset();
+    for (at::Tensor* const one : {&unit->bucket, &unit->received, &unit->sum, &unit->whole}) {
+      if (collectives_.has_failed() || unit.get() == in_use) {
+        one->reset();
       } else {
         free_now(*one);
       }

@@ -103,7 +103,13 @@ class Bits(RanksTest):
             model__hidden=128,
             model__depth=4,
             train__on_not_finite='"skip"',
+            sample__ema="false",
+            train__sample_every=5,
         )
+
+    def test_of_a_precision_that_a_start_decides_may_have_divided_weights(self):
+        job = JOB | {"policies__shard__level": '"parameters"', "policies__precision__cpu": '"probe"', "train__steps": 2}
+        self.run_ranks(2, **job)
 
     def test_levels_go_on_from_each_others_checkpoints(self):
         job = JOB | {"schedule__kind": '"constant"', "model__hidden": 128, "model__depth": 2}
@@ -230,6 +236,9 @@ class Native(RanksTest):
         self.run_ranks(2, train__out="whole", policies__shard__enabled="false", **job)
         self.assertEqual(self.hashes("whole"), self.hashes("first"))
         self.assertNotEqual(self.hashes("first"), self.hashes("alone"))  # else it were ordered
+        for level in ("optimizer", "parameters"):  # with a short step, whose last round has one micro-batch
+            self.run_ranks(3, train__out=level, policies__shard__level=f'"{level}"', **job)
+        self.assertEqual(self.hashes("parameters"), self.hashes("optimizer"))
         alone, two = self.tensors("alone"), self.tensors("first")
         for name, values in alone.items():
             largest = max(map(abs, values))
@@ -489,7 +498,7 @@ class Plans(RanksTest):
 
     def test_equal_a_run_of_divided_weights_to_the_byte(self):
         job = {"data__batch": 24, "train__accumulate": 4, "train__steps": 3, "train__threads": 1, "model__hidden": 128,
-               "model__depth": 3, "data__validation": 8, "train__validate_every": 2}
+               "model__depth": 8, "data__validation": 8, "train__validate_every": 2}
         weights, peaks = {}, {}
         for level in ("optimizer", "parameters"):
             job["policies__shard__level"] = f'"{level}"'

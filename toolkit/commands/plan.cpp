@@ -163,9 +163,9 @@ void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
 }
 
 void report_worlds(const PlanJob& job) {
-  const std::vector<Plan> plans = plan_worlds(job.loaded, job.device, job.arguments.worlds, job.options);
-  job.print(job.arguments.json ? worlds_json(plans) : worlds_text(job.arguments.config, job.loaded, plans));
-  for (const Plan& plan : plans) check_budget(job, plan);
+  const PlannedWorlds worlds = plan_worlds(job.loaded, job.device, job.arguments.worlds, job.options);
+  job.print(job.arguments.json ? worlds_json(worlds.plans)
+                               : worlds_text(job.arguments.config, job.loaded, worlds));
 }
 
 void report_claims(const PlanJob& job, const std::map<std::string, TimedPairs>& times) {

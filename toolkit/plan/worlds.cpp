@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "toolkit/config/rules.h"
+#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
@@ -48,24 +49,35 @@ std::string divided(const LoadedConfig& loaded) {
   return divides(loaded) ? policies::text_of(loaded.config.policies.shard.level) : "nothing";
 }
 
-std::vector<Plan> plan_worlds(const LoadedConfig& loaded, c10::Device device,
-                              const std::vector<int64_t>& worlds, const planner::SimulationOptions& options) {
-  std::vector<Plan> plans;
-  for (const int64_t ranks : worlds) {
-    LoadedConfig one = on_ranks(loaded, ranks);
-    std::optional<CheckpointPlacement> placement;
-    if (placement_is_open(one.config)) placement = place_checkpoints(one, device, options);
-    plans.push_back(plan_highest_rank(one, device, options));
-    plans.back().placement = placement;
-    if (!divides(one) || one.config.policies.shard.level == kParameters) continue;
-    one.config.policies.shard.level = kParameters;
-    plans.push_back(plan_highest_rank(one, device, options));
-    plans.back().placement = std::move(placement);
-  }
-  return plans;
+static Plan plan_one(const LoadedConfig& loaded, c10::Device device,
+                     const planner::SimulationOptions& options) {
+  LoadedConfig placed = loaded;
+  std::optional<CheckpointPlacement> placement;
+  if (placement_is_open(loaded.config)) placement = place_checkpoints(placed, device, options);
+  Plan plan = plan_highest_rank(placed, device, options);
+  plan.placement = std::move(placement);
+  return plan;
 }
 
-std::string worlds_text(const std::string& name, const LoadedConfig& loaded, const std::vector<Plan>& plans) {
+PlannedWorlds plan_worlds(const LoadedConfig& loaded, c10::Device device, const std::vector<int64_t>& worlds,
+                          const planner::SimulationOptions& options) {
+  PlannedWorlds planned;
+  for (const int64_t ranks : worlds) {
+    LoadedConfig one = on_ranks(loaded, ranks);
+    planned.plans.push_back(plan_one(one, device, options));
+    if (!divides(one) || one.config.policies.shard.level == kParameters) continue;
+    one.config.policies.shard.level = kParameters;
+    try {
+      planned.plans.push_back(plan_one(one, device, options));
+    } catch (const std::exception& error) {  // of a row that nobody asked for
+      planned.left_out = first_line(error.what());
+    }
+  }
+  return planned;
+}
+
+std::string worlds_text(const std::string& name, const LoadedConfig& loaded, const PlannedWorlds& worlds) {
+  const std::vector<Plan>& plans = worlds.plans;
   int64_t highest = 0;
   for (const Plan& plan : plans) highest = std::max(highest, plan.memory.peak().peak.bytes);
   const ByteUnit unit = unit_for(highest);
@@ -90,9 +102,10 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
       "In {}, tensors of the rank that holds most; divided: by policies.shard.level; state: weights, "
       "moments, "
       "and an average that is kept there. "
-      "Sent: by each.{}\n\n{}",
+      "Sent: by each.{}\n\n{}{}",
       name, device.str(), samples_of_micro_batch(loaded.config), unit.name,
-      device.is_cuda() ? " What the device adds and NCCL takes is not in it." : "", aligned(rows));
+      device.is_cuda() ? " What the device adds and NCCL takes is not in it." : "", aligned(rows),
+      worlds.left_out.empty() ? "" : "\nlevel = \"parameters\" is left out: " + worlds.left_out + "\n");
 }
 
 std::string worlds_json(const std::vector<Plan>& plans) {

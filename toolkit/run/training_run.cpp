@@ -381,6 +381,7 @@ class Run final : public TrainingRun {
     try {
       validate(result);
     } catch (const DataError& error) {
+      if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       problem.emplace(error);
     }
     if (!any_rank(problem.has_value(), "behind a validation")) return;
@@ -449,6 +450,7 @@ class Run final : public TrainingRun {
     try {
       sample(result);
     } catch (const c10::OutOfMemoryError& error) {
+      if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       throw_if_bare(error, config_, world_.observer);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);

@@ -35,7 +35,7 @@ std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const Train
                                             const Ranks* ranks) {
   policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
                                .norm_parts = config.train.accumulate};
-  if (config.policies.shard.level == policies::ShardLevel::parameters) layout.modules = model.paths();
+  if (config.policies.shard.level == policies::ShardLevel::parameters) layout.modules = model.weight_paths();
   const models::NamedTensors parameters = reached_parameters(model);
   if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);
   return std::make_unique<policies::Shards>(ranks->group(), parameters, layout);

@@ -386,7 +386,11 @@ void Trainer::pass_along(const at::Generator& of_dropout) {
     PhaseScope phase_scope(phase("forward"));
     policies::seed_generator(noise_, 0);
     policies::seed_generator(of_dropout, 0);
-    loss = loss_of(model_->made_up_batch(samples_of_micro_batch(config_), noise_)) * 0;
+    Batch batch = [&] {
+      const OwnerScope owner(Category::data, "batches");
+      return model_->made_up_batch(samples_of_micro_batch(config_), noise_);
+    }();
+    loss = loss_of(std::move(batch));
   }
   PhaseScope phase_scope(phase("backward"));
   torch::autograd::backward({loss}, {});
@@ -470,6 +474,7 @@ Trainer::ClockStop::~ClockStop() {
 std::vector<NamedTensor> Trainer::sample(const KeepGoing& keep_going, const DataSource* shown) {
   const ClockStop clock(*this);
   const PhaseScope phase_scope("sample");
+  const at::NoGradGuard no_grad;
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
   return model_->sample(shown != nullptr ? *shown : *data_, keep_going);

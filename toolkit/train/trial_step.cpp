@@ -22,7 +22,7 @@ struct GradientRelease {
 
 policies::PolicyOptions of_passes(policies::PolicyOptions options) {
   for (const policies::PolicyKind* const kind : policies::policy_kinds())
-    if (!kind->acts_without_step()) kind->enabled(options) = policies::Enabled::off;
+    if (!kind->acts_without_step()) kind->switch_off(options);
   return options;
 }
 

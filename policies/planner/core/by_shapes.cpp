@@ -168,10 +168,13 @@ bool makes_views(const c10::OperatorHandle& op) {
 }
 
 void check_memory(c10::ArrayRef<IValue> arguments) {
+  const auto check = [](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage()) tensor.storage().data_ptr();  // throws where there is none
+  };
   for (const IValue& argument : arguments) {
-    if (!argument.isTensor() || !argument.toTensor().defined() || !argument.toTensor().has_storage())
-      continue;
-    argument.toTensor().storage().data_ptr();  // throws where there is none
+    if (argument.isTensor()) check(argument.toTensor());
+    if (!argument.isTensorList()) continue;
+    for (const at::Tensor& tensor : argument.toTensorVector()) check(tensor);
   }
 }
 

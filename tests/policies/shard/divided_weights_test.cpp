@@ -204,7 +204,7 @@ TEST_CASE(
   };
   const std::string why =
       ": all ranks gather the weights of the modules together, so that each pass runs each of them once, in "
-      "their order; where samples differ in what they run, set \"optimizer\"";
+      "the order of their paths; where that cannot be, set \"optimizer\"";
   CHECK_THROWS_WITH(run(1, 3), Equals("policies.shard.level = \"parameters\": a pass comes to layers.1, and "
                                       "next is layers.0" +
                                       why));

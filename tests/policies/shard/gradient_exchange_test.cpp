@@ -163,9 +163,10 @@ TEST_CASE("gradient exchange: while backward runs, a bucket and what is received
   const int64_t before = cpu_accounts().live_bytes();
   job.run({true, true}, /*is_last=*/false);
   const int64_t peak = cpu_accounts().phases().back().peak.bytes - before;
-  // When the first unit is sent: its bucket and what two ranks sent of its half, the sums of the two behind
-  // it, the loss and its gradient.
-  CHECK(peak == 2 * kUnit + kUnit / 2 + kLast / 2 + 8);
+  // When the gradient of the first unit is copied to its bucket: both of them, the bucket of the one behind
+  // it, which is on its way, with what two ranks send of its half, the sums of the last, the loss and its
+  // gradient.
+  CHECK(peak == 4 * kUnit + kLast / 2 + 8);
   job.exchange.release();
 }
 

@@ -88,7 +88,7 @@ RunConfig custom_from_folder() {
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention = {.enabled = Enabled::off, .kernel = dtk::policies::AttentionKernel::cudnn};
   config.policies.fusion = {.enabled = Enabled::off, .cuda = true};
-  config.policies.shard = {.enabled = Enabled::on, .level = policies::ShardLevel::parameters};
+  config.policies.shard = {.enabled = Enabled::on, .level = dtk::policies::ShardLevel::parameters};
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,

@@ -25,6 +25,14 @@ std::vector<std::string> TrainableVggt::unused() const {
   return {"aggregator.patch_embed.mask_token"};
 }
 
+// The parts of a dense head are called by the tap that they read, and their weights by their number.
+std::vector<std::string> TrainableVggt::weight_paths() const {
+  std::vector<std::string> found = paths();
+  for (const std::string& head : model_.dense_heads())
+    std::erase_if(found, [&](const std::string& path) { return path.starts_with(head); });
+  return found;
+}
+
 std::unique_ptr<TrainableModel> TrainableVggt::with_own_seam() const {
   models::Vggt model = model_;
   model.seam = models::Seam();

@@ -15,6 +15,7 @@ class TrainableVggt final : public TrainableModel {
   const models::NamedTensors& parameters() const override { return model_.parameters(); }
   std::vector<std::string> unused() const override;
   const std::vector<std::string>& paths() const override { return model_.paths(); }
+  std::vector<std::string> weight_paths() const override;
   models::Seam& seam() override { return model_.seam; }
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;

@@ -12,7 +12,8 @@
 
 namespace c10d {
 class Backend;
-}
+class Work;
+}  // namespace c10d
 
 namespace dtk::policies {
 
@@ -47,8 +48,11 @@ class Collectives : NotCopied {
   int64_t ranks() const { return ranks_; }
 
   /// Pieces of `from`, of so many elements for each rank, go to the ranks, and theirs come into `into`.
-  void all_to_all(at::Tensor& into, at::Tensor& from, std::vector<int64_t> taken, std::vector<int64_t> given,
-                  const char* what);
+  /// Both tensors must stay until it was waited for.
+  using Pending = c10::intrusive_ptr<c10d::Work>;
+  Pending begin_all_to_all(at::Tensor& into, at::Tensor& from, std::vector<int64_t> taken,
+                           std::vector<int64_t> given, const char* what);
+  void wait_for(Pending& pending, const char* what);
   /// Part r of `all`, which ends at element ends[r] and begins where the one before ends, is rank r's: each
   /// gives its own and takes the others'.
   void share_parts(const at::Tensor& all, const std::vector<int64_t>& ends, const char* what);

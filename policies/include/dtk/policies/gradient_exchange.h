@@ -43,12 +43,12 @@ class GradientExchange : NotCopied {
 
   /// Before each backward pass: one follows, at the ranks that contribute; a second is an error. Of divided
   /// weights (ShardLayout::modules) one follows at each rank: at one that does not contribute it is of
-  /// whatever samples, with a loss times 0, and counts for nothing. While it
+  /// whatever samples, and counts for nothing. While it
   /// runs, the gradients of a unit that is ready are sent, and let go: from the last unit to the first, in
   /// this order at each rank, so that a unit waits for those behind it. Ordered, a rank holds P / W bytes of
   /// sums between two rounds (P: bytes of all units); beside them a pass takes the bytes of the units that
-  /// wait, and twice those of the one that is sent. Native, it holds the gradients themselves between two
-  /// rounds, and only the last round sends.
+  /// wait, and twice those of the one that is on its way, which it is until the next one is sent. Native, it
+  /// holds the gradients themselves between two rounds, and only the last round sends.
   void begin_round(MicroBatchRound round);
   /// What the others send is taken by ranks without a backward pass, too. Behind the last round the
   /// gradients of Shards::own() are the sums: P / W bytes, or P where nothing is divided, views of their
@@ -72,8 +72,12 @@ class GradientExchange : NotCopied {
   void send_ready();
   void send(Unit& unit);
   void take(Unit& unit, size_t member);
+  void put_aside();
+  void put_back(size_t parameter);
   void refuse_missed() const;
-  void add_up(Unit& unit);
+  void depart(Unit& unit);
+  void arrive();
+  void complete(Unit& unit);
   void gather(Unit& unit);
   void hand_out(Unit& unit);
   at::Tensor empty(int64_t elements) const;
@@ -87,8 +91,10 @@ class GradientExchange : NotCopied {
   at::Tensor values_;
   MicroBatchRound round_;
   bool in_round_ = false;
-  std::vector<bool> adds_;  // by rank: whether it has something of what is sent next
-  size_t unsent_ = 0;       // units that the round has yet to send, which are the first
+  std::vector<at::Tensor> aside_;  // gradients of passes before, in a round without the rank's own
+  std::vector<bool> adds_;         // by rank: whether it has something of what is sent next
+  Unit* on_its_way_ = nullptr;
+  size_t unsent_ = 0;  // units that the round has yet to send, which are the first
   TrafficByCollective sent_before_round_;
 };
 

@@ -29,7 +29,8 @@ struct Subject {
   NamedTensors parameters;
   std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
   bool training = true;            // else passes without gradient and step
-  Shards* shards = nullptr;        // of several ranks that train together; outlives the policies
+  Shards* shards =
+      nullptr;  // of several ranks that train together; outlives policies, seam and backward passes
 };
 
 /// An option that is a number of optimizer steps.
@@ -84,6 +85,8 @@ class PolicyKind {
   /// What is switched so already stays as it was written. Not asked for: where it has no effect, that is no
   /// error.
   virtual void switch_to(PolicyOptions& options, c10::Device, bool on) const;
+  /// Not made, with what of its options would be refused then.
+  virtual void switch_off(PolicyOptions& options) const { enabled(options) = Enabled::off; }
   /// How it was switched off, and what the job has then: "switched off", "all activations kept".
   virtual std::string off_words() const { return "switched off"; }
   virtual std::string baseline(const PolicyOptions&) const { return "no " + name(); }

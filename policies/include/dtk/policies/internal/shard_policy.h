@@ -20,7 +20,8 @@ class ShardPolicy final : public Policy {
   std::unique_ptr<PolicyScope> forward_scope() override;
   /// Lets divided weights go, which the step makes out of date.
   void before_step() override;
-  /// Gathers the weights that other ranks updated, which takes the bytes of a unit.
+  /// Gathers the weights that other ranks updated, which takes the bytes of a unit; not those that are
+  /// divided.
   void after_step() override;
   /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end. If the latter
   /// fails, the policy's next call throws why.

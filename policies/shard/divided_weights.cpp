@@ -1,6 +1,8 @@
 // Weights of which each rank has its part. A unit's parameters are views of one storage, whose memory comes
 // when the unit is gathered and goes when nobody uses it; the storage, what views it and what autograd saved
 // stay.
+#include "shard/divided_weights.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -32,32 +34,20 @@ void allow_reads(Storage& storage) {
 
 }  // namespace
 
-struct Shards::Home {
-  at::Tensor whole = {};  // (elements of the unit); its storage's memory is there while the unit is whole
-  at::Tensor own = {};    // (elements of the own part)
-  std::string complaint;  // of who reads it while it is not there
-  size_t members = 0;
-  int64_t uses = 0;             // modules that run
-  size_t without_gradient = 0;  // members that a backward pass has yet to reach; 0: none is under way
-  bool is_whole = false;
+// Through an operator, so that a plan's device and the books have it, too.
+void Shards::Home::take_memory() {
+  const OwnerScope owner(Category::parameters, "gathered");
+  const at::Tensor memory = at::empty(whole.sizes(), whole.options());
+  allow_reads(storage());
+  storage().set_data_ptr_noswap(memory.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
+}
 
-  bool is_used() const { return uses > 0 || without_gradient > 0; }
-  c10::StorageImpl& storage() const { return *whole.storage().unsafeGetStorageImpl(); }
-
-  // Through an operator, so that a plan's device and the books have it, too.
-  void take_memory() {
-    const OwnerScope owner(Category::parameters, "gathered");
-    const at::Tensor memory = at::empty(whole.sizes(), whole.options());
-    allow_reads(storage());
-    storage().set_data_ptr_noswap(memory.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
-  }
-  void let_go() {
-    storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
-    refuse_reads(storage(), complaint);
-    is_whole = false;
-    without_gradient = 0;
-  }
-};
+void Shards::Home::let_go() {
+  storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
+  refuse_reads(storage(), complaint);
+  is_whole = false;
+  without_gradient = 0;
+}
 
 namespace {
 

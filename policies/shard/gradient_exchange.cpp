@@ -9,6 +9,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 namespace dtk::policies {

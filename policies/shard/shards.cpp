@@ -10,6 +10,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
+#include "shard/divided_weights.h"
+
 namespace dtk::policies {
 namespace {
 

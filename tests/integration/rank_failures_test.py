@@ -30,8 +30,9 @@ class Failures(RanksTest):
         """In whatever it does: a step, a save, a validation or samples."""
         busy = {"train__checkpoint_every": 1, "train__keep_checkpoints": 1, "train__validate_every": 2, "data__validation": 8}
         busy |= {"train__sample_every": 2, "sample__steps": 2}
-        for killed, more in [(rank, {}) for rank in range(3)] + [(rank, busy) for rank in range(3)]:
-            with self.subTest(killed=killed, busy=bool(more)):
+        divided = busy | {"policies__shard__level": '"parameters"', "model__hidden": 128, "model__depth": 3}
+        for killed, more in [(rank, job) for job in ({}, busy, divided) for rank in range(3)]:
+            with self.subTest(killed=killed, job=more):
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
                 started = self.start_endless(3, **more)
                 time.sleep(0.1 * killed)
@@ -95,9 +96,10 @@ class Failures(RanksTest):
         self.assertEqual([path.name for path in (self.folder / "run/checkpoints").iterdir()], ["step-00000002"])
 
     def test_a_stop_in_the_last_validation_ends_all_with_a_checkpoint(self):
-        for told in (0, 1):
+        for told, level in ((0, "optimizer"), (1, "optimizer"), (0, "parameters"), (1, "parameters")):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             job = {"train__accumulate": 2, "train__steps": 2, "train__validate_every": 2, "data__validation": 180}
+            job |= {"policies__shard__level": f'"{level}"'}
             started = self.start_ranks(2, **(job | {"train__log_every": 1, "distributed__timeout": 20}))
             self.wait_for(started[0], "run/log.jsonl", '"step":2')
             started[told].send_signal(signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""kill_runs.py DIT_TRAIN [--kills N] [--seed S] [--ranks W]: training that is killed again and again ends as training that is not.
+"""kill_runs.py DIT_TRAIN [--kills N] [--seed S] [--ranks W [--level parameters]]: training that is killed again and again
+ends as training that is not.
 
 A small run saves, samples and validates every few steps. It is killed (SIGKILL) after a time drawn anew each time, and
 resumed, until it is over; then the next begins. After each kill the newest checkpoint, which the next start reads, must be
@@ -80,8 +81,8 @@ def state_of(run: Path) -> dict[str, object]:
 
 
 class Killer:
-    def __init__(self, program: Path, folder: Path, seed: int, ranks: int) -> None:
-        self.program, self.folder, self.run, self.ranks = program, folder, folder / "run", ranks
+    def __init__(self, program: Path, folder: Path, seed: int, ranks: int, level: str) -> None:
+        self.program, self.folder, self.run, self.ranks, self.level = program, folder, folder / "run", ranks, level
         self.draw = random.Random(seed)
         self.phases: collections.Counter[str] = collections.Counter()
         self.kills = self.runs = self.anew = self.lost = self.steps_again = 0
@@ -91,6 +92,7 @@ class Killer:
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         if self.ranks > 1:
             words = {"train.accumulate": 2 * self.ranks, "data.batch": 4 * self.ranks, "distributed.timeout": TIMEOUT}
+            words["policies.shard.level"] = f'"{self.level}"'
             command += [*settings(words), "--resume", "auto"]
             port = free_port()
             environments = [environment(rank, ranks, port) for rank in range(ranks)]
@@ -172,10 +174,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--level", default="optimizer", help="policies.shard.level")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder))
-        killer = Killer(arguments.program.resolve(), Path(folder), arguments.seed, arguments.ranks)
+        killer = Killer(arguments.program.resolve(), Path(folder), arguments.seed, arguments.ranks, arguments.level)
         try:
             killer.kill_runs(arguments.kills)
         except Different as error:

@@ -10,10 +10,19 @@
 namespace dtk::policies {
 namespace {
 
+// Not of a weight that is booked as one: it may be let go before (divided among ranks), and saving it changes
+// no sum.
+MemoryBlock* block_to_hold(const at::Tensor& tensor) {
+  MemoryBlock* const block = counted_block(tensor);
+  const bool is_weight =
+      block != nullptr && saving_weight() && block->holder.category == Category::parameters;
+  return is_weight ? nullptr : block;
+}
+
 class LedgeredTensor final : public SavedTensor {
  public:
   LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
-      : kept_(std::move(kept)), block_(saving_weight() ? nullptr : counted_block(tensor)), owner_(owner) {
+      : kept_(std::move(kept)), block_(block_to_hold(tensor)), owner_(owner) {
     if (block_ != nullptr) accounts_of(block_->tier).hold(block_, owner);
   }
   ~LedgeredTensor() override {
@@ -26,7 +35,7 @@ class LedgeredTensor final : public SavedTensor {
 
  private:
   const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
-  MemoryBlock* const block_;                 // null of a weight, which may be let go before
+  MemoryBlock* const block_;
   const OwnerId owner_;
 };
 

@@ -153,7 +153,8 @@ class Browser(ProgramTest):
                 left, _, right, _ = bar["box"]
                 self.assertGreater(right - left, figures["width"] / 3)
                 *bar["parts"], planned = bar["parts"]  # drawn last
-                self.assertAlmostEqual(planned[0], bar["parts"][-1][2], delta=3)
+                last = bar["parts"][-1]  # where kernels take something for themselves, this, which is in no plan
+                self.assertTrue(last[0] - 3 < planned[0] < last[2] + 3, (planned, last))
                 self.assertLess(planned[2] - planned[0], 4)
                 edges = [part[0] for part in bar["parts"]]
                 self.assertEqual(edges, sorted(edges))

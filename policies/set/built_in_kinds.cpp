@@ -100,10 +100,6 @@ class ShardKind final : public BuiltIn {
   }
   bool acts_alone() const override { return false; }
   bool acts_without_step() const override { return false; }
-  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
-    PolicyKind::switch_to(options, device, on);
-    if (!on) switch_off(options);
-  }
   void switch_off(PolicyOptions& options) const override { options.shard = {.enabled = Enabled::off}; }
   std::string baseline(const PolicyOptions& options) const override {
     const std::string weights = options.shard.level == ShardLevel::parameters ? "weights, " : "";

@@ -82,8 +82,12 @@ bool PolicyKind::is_on(const PolicyOptions& options, c10::Device) const {
 }
 
 void PolicyKind::switch_to(PolicyOptions& options, c10::Device, bool on) const {
-  Enabled& now = enabled(options);
-  if (on != (now != Enabled::off)) now = on ? Enabled::by_default : Enabled::off;
+  if (on == (enabled(options) != Enabled::off)) return;
+  if (on) {
+    enabled(options) = Enabled::by_default;
+  } else {
+    switch_off(options);
+  }
 }
 
 PolicySwitches switches_of(const PolicyOptions& options, c10::Device device, int64_t ranks) {

@@ -32,6 +32,19 @@ void allow_reads(Storage& storage) {
     storage.clear_data_ptr_access_error_msg_();
 }
 
+constexpr std::string_view kNoModule;
+
+// The innermost of the modules that holds the parameter.
+std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
+  std::string found(kNoModule);
+  for (const std::string& module : modules) {
+    const bool holds =
+        parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
+    if (holds && module.size() > found.size()) found = module;
+  }
+  return found;
+}
+
 }  // namespace
 
 // Through an operator, so that a plan's device and the books have it, too.
@@ -48,23 +61,6 @@ void Shards::Home::let_go() {
   is_whole = false;
   without_gradient = 0;
 }
-
-namespace {
-
-constexpr std::string_view kNoModule;
-
-// The innermost of the modules that holds the parameter.
-std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
-  std::string found(kNoModule);
-  for (const std::string& module : modules) {
-    const bool holds =
-        parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
-    if (holds && module.size() > found.size()) found = module;
-  }
-  return found;
-}
-
-}  // namespace
 
 void Shards::name_users(const std::vector<std::string>& modules) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -114,7 +110,7 @@ void Shards::divide_weights(const std::vector<std::string>& modules) {
       when_accumulated(
           parameter, [this, i](const at::Tensor&) { accumulated(i); }, alive_);
     }
-    const int64_t begin = rank() == 0 ? 0 : ends_[i][static_cast<size_t>(rank()) - 1];
+    const int64_t begin = begin_of_part(i, rank());
     {
       const OwnerScope owner(Category::parameters, unit.label);
       home.own = home.whole.narrow(0, begin, ends_[i][static_cast<size_t>(rank())] - begin).clone();
@@ -125,9 +121,9 @@ void Shards::divide_weights(const std::vector<std::string>& modules) {
 
 at::Tensor Shards::own_part_of_home(size_t parameter) const {
   const auto& [unit, member] = place_[parameter];
-  const int64_t begin = rank() == 0 ? 0 : ends_[unit][static_cast<size_t>(rank()) - 1];
   const ParameterPart part = part_of(parameter, rank());
-  const int64_t first = part.elements == 0 ? 0 : units_[unit].members[member].offset + part.begin - begin;
+  const int64_t offset = units_[unit].members[member].offset;
+  const int64_t first = part.elements == 0 ? 0 : offset + part.begin - begin_of_part(unit, rank());
   return homes_[unit]->own.narrow(0, first, part.elements);
 }
 
@@ -149,12 +145,7 @@ void Shards::make_whole(const std::vector<size_t>& units) {
     if (home.is_whole) continue;
     home.take_memory();
     // With a version of its own: to autograd the weights are those that it saved.
-    const at::Tensor all = home.whole.tensor_data();
-    for (const auto& [index, offset, elements] : units_[i].members) {
-      const ParameterPart own = own_part(index);
-      all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
-    }
-    collectives_->share_parts(all, ends_[i], "in the exchange of weights");
+    gather_into(home.whole.tensor_data(), i);
     home.is_whole = true;
   }
 }
@@ -163,7 +154,7 @@ void Shards::begin_pass() {
   let_go();
   const std::vector<size_t>& units = units_of(kNoModule);
   make_whole(units);
-  for (const size_t unit : units) homes_[unit]->without_gradient = homes_[unit]->members;
+  for (const size_t unit : units) homes_[unit]->use_until_gradients();
 }
 
 void Shards::let_go() {
@@ -186,7 +177,7 @@ Shards::Use::Use(Shards& shards, std::string_view module) : shards_(shards), uni
 Shards::Use::~Use() {
   for (const size_t unit : units_) {
     Home& home = *shards_.homes_[unit];
-    if (recomputing() && home.without_gradient == 0) home.without_gradient = home.members;
+    if (recomputing()) home.use_until_gradients();
     --home.uses;
   }
 }
@@ -196,10 +187,7 @@ void Shards::use_in_backward(std::string_view module) {
   if (units.empty()) return;
   if (next_turn_ < turns_.size()) take_turn("backward");
   make_whole(units);
-  for (const size_t unit : units) {
-    Home& home = *homes_[unit];
-    if (home.without_gradient == 0) home.without_gradient = home.members;
-  }
+  for (const size_t unit : units) homes_[unit]->use_until_gradients();
 }
 
 void Shards::accumulated(size_t unit) {

@@ -20,6 +20,10 @@ struct Shards::Home {
 
   bool is_used() const { return uses > 0 || without_gradient > 0; }
   c10::StorageImpl& storage() const { return *whole.storage().unsafeGetStorageImpl(); }
+  // A backward pass under way stays as it is.
+  void use_until_gradients() {
+    if (without_gradient == 0) without_gradient = members;
+  }
   void take_memory();
   void let_go();
 };

@@ -96,10 +96,14 @@ void Shards::divide() {
   }
 }
 
+int64_t Shards::begin_of_part(size_t unit, int64_t rank) const {
+  return rank == 0 ? 0 : ends_[unit][static_cast<size_t>(rank) - 1];
+}
+
 ParameterPart Shards::part_of(size_t parameter, int64_t rank) const {
   const auto& [unit, member] = place_[parameter];
   const auto& [index, offset, elements] = units_[unit].members[member];
-  const int64_t begin = rank == 0 ? 0 : ends_[unit][static_cast<size_t>(rank) - 1];
+  const int64_t begin = begin_of_part(unit, rank);
   ParameterPart part = common({begin, ends_[unit][static_cast<size_t>(rank)] - begin}, {offset, elements});
   part.begin = part.elements == 0 ? 0 : part.begin - offset;
   return part;
@@ -129,6 +133,15 @@ void Shards::list_norm_parts(int64_t parts) {
   }
 }
 
+// `all`: (elements of the unit)
+void Shards::gather_into(const at::Tensor& all, size_t unit) {
+  for (const auto& [index, offset, elements] : units_[unit].members) {
+    const ParameterPart own = own_part(index);
+    all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
+  }
+  collectives_->share_parts(all, ends_[unit], "in the exchange of weights");
+}
+
 void Shards::gather() {
   if (!divides_) return;
   if (divides_weights()) return let_go();
@@ -140,11 +153,7 @@ void Shards::gather() {
       const OwnerScope owner(Category::parameters, "gathered");
       all = at::zeros({unit.elements}, parameters_.front().second.options().requires_grad(false));
     }
-    for (const auto& [index, offset, elements] : unit.members) {
-      const ParameterPart own = own_part(index);
-      all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
-    }
-    collectives_->share_parts(all, ends_[i], "in the exchange of weights");
+    gather_into(all, i);
     for (const auto& [index, offset, elements] : unit.members) {
       // Its own part may be on its way to an average.
       const ParameterPart own = own_part(index);

@@ -97,12 +97,9 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
   const c10::Device device = plans.front().memory.device;
   return fmt::format(
       "{} on {}, micro-batches of {}, of which data.batch has as many as the ranks divide: planned, nothing "
-      "was "
-      "computed\n"
+      "was computed\n"
       "In {}, tensors of the rank that holds most; divided: by policies.shard.level; state: weights, "
-      "moments, "
-      "and an average that is kept there. "
-      "Sent: by each.{}\n\n{}{}",
+      "moments, and an average that is kept there. Sent: by each.{}\n\n{}{}",
       name, device.str(), samples_of_micro_batch(loaded.config), unit.name,
       device.is_cuda() ? " What the device adds and NCCL takes is not in it." : "", aligned(rows),
       worlds.left_out.empty() ? "" : "\nlevel = \"parameters\" is left out: " + worlds.left_out + "\n");

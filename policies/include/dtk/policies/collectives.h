@@ -47,9 +47,9 @@ class Collectives : NotCopied {
   int64_t rank() const { return rank_; }
   int64_t ranks() const { return ranks_; }
 
-  /// Pieces of `from`, of so many elements for each rank, go to the ranks, and theirs come into `into`.
-  /// Both tensors must stay until it was waited for.
   using Pending = c10::intrusive_ptr<c10d::Work>;
+  /// Pieces of `from`, of so many elements for each rank, go to the ranks, and theirs come into `into`. Both
+  /// tensors must stay until wait_for() is back.
   Pending begin_all_to_all(at::Tensor& into, at::Tensor& from, std::vector<int64_t> taken,
                            std::vector<int64_t> given, const char* what);
   void wait_for(Pending& pending, const char* what);

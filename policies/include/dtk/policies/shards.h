@@ -141,6 +141,8 @@ class Shards : NotCopied {
   void accumulated(size_t unit);
   void list_norm_parts(int64_t parts);
   ParameterPart part_of(size_t parameter, int64_t rank) const;
+  int64_t begin_of_part(size_t unit, int64_t rank) const;
+  void gather_into(const at::Tensor& all, size_t unit);
 
   std::unique_ptr<Collectives> collectives_;
   bool divides_ = false;

@@ -19,6 +19,8 @@ namespace {
 // that no parameter and no part of one may end within a vector of a unit.
 constexpr int64_t kCell = 64;
 
+constexpr char kWhenWritten[] = "while a checkpoint is written";
+
 int64_t in_cells(int64_t elements) {
   return (elements + kCell - 1) / kCell * kCell;
 }
@@ -173,26 +175,28 @@ void Shards::add_up(at::Tensor& values) {
 
 void Shards::each_part(size_t parameter, const at::Tensor& own,
                        const std::function<void(const at::Tensor&)>& take) const {
-  constexpr char kWhat[] = "while a checkpoint is written";
   if (!divides_) return take(own);
   const at::NoGradGuard no_grad;
-  if (rank() != 0) {
-    if (own.numel() > 0) collectives_->send(own, 0, kWhat);
-    return;
-  }
-  if (own.numel() > 0) take(own);
-  for (int64_t from = 1; from < ranks(); ++from) {
+  for (int64_t from = 0; from < ranks(); ++from) {
     const ParameterPart part = part_of(parameter, from);
     if (part.elements == 0) continue;
+    if (from == rank()) {
+      take(own);
+      continue;
+    }
     at::Tensor received;
     {
       const OwnerScope owner(Category::parameters, "gathered");
       received = at::empty({part.elements}, own.options());
     }
-    collectives_->receive(received, from, kWhat);
+    collectives_->receive(received, from, kWhenWritten);
     take(received);
     free_now(received);
   }
+}
+
+void Shards::give_part(const at::Tensor& own, int64_t to) const {
+  if (divides_ && own.numel() > 0) collectives_->send(own, to, kWhenWritten);
 }
 
 std::optional<size_t> Shards::index_of(const std::string& name) const {

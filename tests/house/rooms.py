@@ -87,7 +87,7 @@ TOOLKIT = rows(
         ("distributed", "the ranks of a job: who they are, what they tell each other", "core io config device"),
         ("data", "sources of samples, and the loader", "core io config device"),
         ("diffusion", "objectives, processes, samplers", "core config"),
-        ("checkpoint", "saved training state, and weights", "core io config"),
+        ("checkpoint", "saved training state, and weights", "core io config distributed"),
         ("report", "what is said of a run or a plan: tables, charts, page", "core io config"),
         ("train", "trainer, optimizer, validation, trial steps", "*"),
         ("families", "a folder each: all of a model family but its network; none includes another", "*"),

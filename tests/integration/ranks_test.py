@@ -332,17 +332,38 @@ class Keys(RanksTest):
 
 
 class Disagreement(RanksTest):
-    def start_two(self, second_config: str = "tiny.toml", second_folder: Path | None = None) -> list[subprocess.Popen]:
+    def start_two(
+        self, *arguments: str, second_config: str = "tiny.toml", second_folder: Path | None = None
+    ) -> list[subprocess.Popen]:
         port = free_port()
         return [
-            self.start_rank(0, 2, port),
-            self.start_rank(1, 2, port, config=second_config, folder=second_folder),
+            self.start_rank(0, 2, port, *arguments),
+            self.start_rank(1, 2, port, *arguments, config=second_config, folder=second_folder),
         ]
+
+    def test_about_a_folder_is_seen_before_anything_is_written_into_it(self):
+        other = self.folder / "other"
+        other.mkdir()
+        for name in ("images", "labels", "tiny.toml"):
+            shutil.copy(self.folder / name, other)
+        (first, _, nothing), (second, _, said) = self.finish(self.start_two(second_folder=other))
+        self.assertEqual((first, second, nothing), (2, 2, ""))
+        self.assertRegex(
+            said,
+            r'^dit-train: rank 1 on \S+: train\.out = "run": the folder of this name is not the one that rank 0 writes '
+            r"into, and each rank writes files of checkpoints there; name a folder that all hosts share, and start the "
+            r"ranks in the same folder where it is relative\n$",
+        )
+        self.assertEqual(list((self.folder / "run").iterdir()), [])
+        self.assertFalse((other / "run").exists())
+        shared = settings({"train__out": f'"{self.folder}/run"', "train__steps": 1})
+        results = self.finish(self.start_two(*shared, second_folder=other))
+        self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * 2)
 
     def test_about_a_key_is_named_with_both_values(self):
         text = (self.folder / "tiny.toml").read_text()
         (self.folder / "other.toml").write_text(text.replace("lr = 1e-3", "lr = 2e-3"))
-        (first, _, nothing), (second, _, said) = self.finish(self.start_two("other.toml"))
+        (first, _, nothing), (second, _, said) = self.finish(self.start_two(second_config="other.toml"))
         self.assertEqual((first, second, nothing), (2, 2, ""))
         self.assertRegex(
             said,

@@ -5,11 +5,15 @@
 
 #include "toolkit/checkpoint/manifest.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
 namespace {
+
+constexpr char kListEnding[] = ".index.json";
 
 [[noreturn]] void refuse_shards(const std::filesystem::path& path, const std::string& what) {
   throw FileError(shown(path) + ": " + what);
@@ -18,7 +22,7 @@ namespace {
 }  // namespace
 
 bool is_shard_index(const std::filesystem::path& path) {
-  return path.filename().string().ends_with(".index.json");
+  return path.filename().string().ends_with(kListEnding);
 }
 
 std::vector<std::string> ShardIndex::files() const {
@@ -43,6 +47,33 @@ ShardIndex read_shard_index(FileSystem& files, const std::filesystem::path& path
     index.file_of[tensor] = file.get<std::string>();
   }
   return index;
+}
+
+std::vector<std::string> shard_names(const std::string& file, size_t count) {
+  if (count == 1) return {file};
+  const std::filesystem::path path = file;
+  std::vector<std::string> names;
+  for (size_t i = 1; i <= count; ++i)
+    names.push_back(
+        fmt::format("{}-{:05}-of-{:05}{}", path.stem().string(), i, count, path.extension().string()));
+  return names;
+}
+
+std::string shard_index_name(const std::string& file) {
+  return file + kListEnding;
+}
+
+std::string shard_index_text(const std::vector<std::string>& names,
+                             const std::vector<std::vector<WrittenTensor>>& shards) {
+  nlohmann::json map = nlohmann::json::object();
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    for (const WrittenTensor& tensor : shards[i]) {
+      map[tensor.name] = names[i];
+      bytes += bytes_of_values(tensor.type, tensor.shape).value();
+    }
+  }
+  return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(1) + "\n";
 }
 
 std::vector<StoredTensor> open_shards(

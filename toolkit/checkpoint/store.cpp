@@ -7,7 +7,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "toolkit/checkpoint/manifest.h"
+#include "toolkit/checkpoint/shards.h"
 #include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
@@ -88,13 +88,31 @@ void check_arguments(int64_t step, const CheckpointStore::TensorFiles& tensor_fi
   }
 }
 
-/// What is wrong with a file of a checkpoint, or nothing.
-std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file) try {
+constexpr size_t kHashWords = 8;
+
+// A file's size and SHA-256, as ranks tell each other.
+std::vector<double> numbers_of(const ManifestFile& file) {
+  std::vector<double> numbers = {static_cast<double>(file.bytes)};
+  constexpr size_t digits = 8;
+  for (size_t word = 0; word < kHashWords; ++word)
+    numbers.push_back(std::stoul(file.sha256.substr(word * digits, digits), nullptr, 16));
+  return numbers;
+}
+
+ManifestFile file_of(const std::string& name, const double* numbers) {
+  ManifestFile file{name, static_cast<uint64_t>(numbers[0]), ""};
+  for (size_t word = 1; word <= kHashWords; ++word)
+    file.sha256 += fmt::format("{:08x}", static_cast<uint32_t>(numbers[word]));
+  return file;
+}
+
+/// What is wrong with a file of a checkpoint, or nothing; `hashes`: whether its content is looked at.
+std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file, bool hashes) try {
   const Path path = folder / file.name;
   if (!files.exists(path)) return file.name + " is missing";
   const uint64_t bytes = files.size(path);
   if (bytes != file.bytes) return fmt::format("{} has {} bytes instead of {}", file.name, bytes, file.bytes);
-  if (sha256_of_file(files, path, bytes) != file.sha256) {
+  if (hashes && sha256_of_file(files, path, bytes) != file.sha256) {
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
   return "";
@@ -108,7 +126,7 @@ struct Inspection {
 };
 
 /// Throws FileError for a manifest of a newer version.
-Inspection inspect(FileSystem& files, const Path& folder) {
+Inspection inspect(FileSystem& files, const Path& folder, const Ranks* ranks = nullptr) {
   const Path path = folder / manifest_name;
   if (!files.exists(path)) return {{}, {std::string(manifest_name) + " is missing"}};
   std::string text;
@@ -128,8 +146,10 @@ Inspection inspect(FileSystem& files, const Path& folder) {
     found.problems.push_back(fmt::format("{} says step {}, and the folder's name step {}", manifest_name,
                                          found.manifest.step, *named));
   }
+  int64_t index = 0;
   for (const ManifestFile& file : found.manifest.files) {
-    const std::string problem = problem_with(files, folder, file);
+    const bool is_own = ranks == nullptr || index++ % ranks->size() == ranks->rank();
+    const std::string problem = problem_with(files, folder, file, is_own);
     if (!problem.empty()) found.problems.push_back(problem);
   }
   return found;
@@ -182,19 +202,31 @@ std::vector<int64_t> steps_to_remove(std::vector<StepState> checkpoints, int64_t
   return removed;
 }
 
-CheckpointStore::CheckpointStore(FileSystem& files, Path folder, int64_t keep)
-    : files_(files), folder_(std::move(folder)), keep_(checked_keep(keep)) {}
+CheckpointStore::CheckpointStore(FileSystem& files, Path folder, int64_t keep, Ranks* ranks,
+                                 uint64_t max_file_bytes)
+    : files_(files),
+      folder_(std::move(folder)),
+      keep_(checked_keep(keep)),
+      ranks_(ranks),
+      max_file_bytes_(max_file_bytes) {}
 
 CheckpointStore::Path CheckpointStore::save(int64_t step, const TensorFiles& tensor_files,
                                             const TextFiles& text_files) {
   check_arguments(step, tensor_files, text_files);
   try {
-    create_folder();
-    undo_interrupted_saves();
+    if (leads()) {
+      create_folder();
+      undo_interrupted_saves();
+      files_.create_directories(folder_ / checkpoint_name(step, partial_suffix));
+    }
+    if (ranks_ != nullptr) ranks_->all_say({}, "before a checkpoint is written");
     write_partial(step, tensor_files, text_files);
-    publish(step);
-    remove_old(step);
+    if (leads()) {
+      publish(step);
+      remove_old(step);
+    }
   } catch (...) {
+    if (!leads()) throw;
     // A full disk should not stay full of a checkpoint that cannot be used. If even this fails, the next save
     // does it; the first error is the one to report.
     try {
@@ -227,16 +259,52 @@ void CheckpointStore::undo_interrupted_saves() {
   }
 }
 
-void CheckpointStore::write_partial(int64_t step, const TensorFiles& tensor_files,
-                                    const TextFiles& text_files) {
-  const Path partial = folder_ / checkpoint_name(step, partial_suffix);
-  files_.create_directories(partial);
-  CheckpointManifest manifest{step, {}};
-  for (const auto& [name, tensors] : tensor_files) {
-    manifest.files.push_back(write_durably(files_, partial, name, [&list = tensors](WritableFile& file) {
-      write_given_tensors(file, list, {{"format", "pt"}});
-    }));
+std::vector<ManifestFile> CheckpointStore::write_tensors(const Path& partial, const TensorFiles& tensor_files,
+                                                         TextFiles& lists) {
+  const int64_t rank = ranks_ == nullptr ? 0 : ranks_->rank(), ranks = ranks_ == nullptr ? 1 : ranks_->size();
+  std::vector<std::string> names;
+  std::vector<ManifestFile> own;
+  for (const auto& [file, tensors] : tensor_files) {
+    const std::vector<std::vector<WrittenTensor>> shards = in_parts(tensors, max_file_bytes_);
+    const std::vector<std::string> of_file = shard_names(file, shards.size());
+    if (shards.size() > 1) lists[shard_index_name(file)] = shard_index_text(of_file, shards);
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const int64_t writer = std::ssize(names) % ranks;
+      names.push_back(of_file[i]);
+      if (writer != rank) {
+        send_given_tensors(writer, shards[i]);
+        continue;
+      }
+      own.push_back(write_durably(files_, partial, of_file[i], [&shard = shards[i]](WritableFile& out) {
+        write_given_tensors(out, shard, {{"format", "pt"}});
+      }));
+    }
   }
+  return ranks_ == nullptr ? own : of_all_ranks(names, own);
+}
+
+// Only what is durable is told, so that the manifest names nothing else.
+std::vector<ManifestFile> CheckpointStore::of_all_ranks(const std::vector<std::string>& names,
+                                                        const std::vector<ManifestFile>& own) const {
+  const auto ranks = static_cast<size_t>(ranks_->size());
+  std::vector<double> numbers;
+  for (const ManifestFile& file : own) {
+    const std::vector<double> more = numbers_of(file);
+    numbers.insert(numbers.end(), more.begin(), more.end());
+  }
+  constexpr size_t each = 1 + kHashWords;
+  numbers.resize((names.size() + ranks - 1) / ranks * each);  // all say as many
+  const auto said = ranks_->all_say(numbers, "while a checkpoint is written");
+  std::vector<ManifestFile> all;
+  for (size_t i = 0; i < names.size(); ++i)
+    all.push_back(file_of(names[i], said[i % ranks].data() + i / ranks * each));
+  return all;
+}
+
+void CheckpointStore::write_partial(int64_t step, const TensorFiles& tensor_files, TextFiles text_files) {
+  const Path partial = folder_ / checkpoint_name(step, partial_suffix);
+  CheckpointManifest manifest{step, write_tensors(partial, tensor_files, text_files)};
+  if (!leads()) return;
   for (const auto& [name, text] : text_files) {
     manifest.files.push_back(write_durably(files_, partial, name, [&content = text](WritableFile& file) {
       file.write(content.data(), content.size());
@@ -276,9 +344,9 @@ void CheckpointStore::remove_old(int64_t saved_step) {
   }
 }
 
-Checkpoint open_checkpoint(FileSystem& files, const Path& folder) {
+Checkpoint open_checkpoint(FileSystem& files, const Path& folder, const Ranks* ranks) {
   if (!files.exists(folder)) throw FileError(folder.string() + " does not exist; no checkpoint to open");
-  const Inspection found = inspect(files, folder);
+  const Inspection found = inspect(files, folder, ranks);
   if (!found.problems.empty()) {
     throw FileError(fmt::format("{} is a damaged checkpoint:\n  {}\n{}", folder.string(),
                                 c10::Join("\n  ", found.problems), way_out(files, folder)));
@@ -299,8 +367,24 @@ Path Checkpoint::path_of(const std::string& file) const {
                               c10::Join(", ", names_)));
 }
 
+bool Checkpoint::has_tensors(const std::string& file) const {
+  return has(file) || has(shard_index_name(file));
+}
+
 std::vector<StoredTensor> Checkpoint::stored_tensors(const std::string& file) const {
-  return open_safetensors(*files_, path_of(file));
+  const std::string list = shard_index_name(file);
+  if (!has(list)) return open_safetensors(*files_, path_of(file));
+  return open_shards(*files_, folder_ / list,
+                     [this](const Path& shard) { return open_safetensors(*files_, shard); });
+}
+
+std::vector<Path> Checkpoint::paths_of_tensors(const std::string& file) const {
+  const std::string list = shard_index_name(file);
+  if (!has(list)) return {path_of(file)};
+  std::vector<Path> paths = {folder_ / list};
+  for (const std::string& shard : read_shard_index(*files_, paths.front()).files())
+    paths.push_back(folder_ / shard);
+  return paths;
 }
 
 std::string Checkpoint::text(const std::string& file) const {

@@ -1,7 +1,8 @@
 // Folders of checkpoints that survive a crash or a full disk at any instant.
 //
 // A checkpoint is a folder `step-00001234` of safetensors and text files and a manifest.json with the size
-// and the SHA-256 of each. It is written as `step-00001234.partial`; the manifest comes last, then the folder
+// and the SHA-256 of each. Of tensors that take more than a file may hold several files are made, with a list
+// (shards.h). It is written as `step-00001234.partial`; the manifest comes last, then the folder
 // is renamed, so a folder without the suffix is complete. When a step is saved again, the old folder is
 // called `step-00001234.replaced` until the new one is in place. A folder with a checkpoint's name that is
 // not whole was damaged later; it is reported, never passed over. This file knows nothing of training.
@@ -14,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/checkpoint/manifest.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/stored_tensor.h"
 
@@ -29,35 +32,47 @@ struct StepState {
 /// `keep` must be at least 1, otherwise std::invalid_argument.
 std::vector<int64_t> steps_to_remove(std::vector<StepState> checkpoints, int64_t keep);
 
-/// Writes the checkpoints of one folder. One store per folder at a time: saving removes what an interrupted
-/// save left behind. Not thread-safe.
+/// Of values; a tensor that has more has a file of its own.
+inline constexpr uint64_t kMaxFileBytes = 1'000'000'000;
+
+/// Writes the checkpoints of one folder. One store per folder at a time, or one at each rank of a job: saving
+/// removes what an interrupted save left behind. Not thread-safe.
 class CheckpointStore {
  public:
   using Path = std::filesystem::path;
   using TensorFiles = std::map<std::string, std::vector<WrittenTensor>>;  // file name -> tensors
   using TextFiles = std::map<std::string, std::string>;                   // file name -> content
 
-  /// Keeps the newest `keep` (at least 1) complete checkpoints. Touches nothing yet; `files` must outlive
-  /// this.
-  CheckpointStore(FileSystem& files, Path folder, int64_t keep);
+  /// Keeps the newest `keep` (at least 1) complete checkpoints. `ranks`: that save together, where there are
+  /// several, into a folder that all see. Touches nothing yet; what is given must outlive this.
+  CheckpointStore(FileSystem& files, Path folder, int64_t keep, Ranks* ranks = nullptr,
+                  uint64_t max_file_bytes = kMaxFileBytes);
 
   /// Returns the folder of the new checkpoint, durable by then. File names end as given
   /// ("model.safetensors"). A step that exists is replaced. Older checkpoints are removed afterwards by
-  /// steps_to_remove(), never the one just saved. Throws FileError, after which the previous checkpoint is
-  /// whole, or the new one if only the removal failed; std::invalid_argument for a negative step or a name
-  /// that is not a plain file name.
+  /// steps_to_remove(), never the one just saved. All ranks call it with the same names: file p of tensors is
+  /// written by rank p mod W, the rest by the leader, which the others do not wait for. Throws FileError,
+  /// after which the previous checkpoint is whole, or the new one if only the removal failed;
+  /// std::invalid_argument for a negative step or a name that is not a plain file name.
   Path save(int64_t step, const TensorFiles& tensor_files, const TextFiles& text_files);
 
  private:
   void create_folder();
   void undo_interrupted_saves();
-  void write_partial(int64_t step, const TensorFiles& tensor_files, const TextFiles& text_files);
+  bool leads() const { return ranks_ == nullptr || ranks_->leads(); }
+  void write_partial(int64_t step, const TensorFiles& tensor_files, TextFiles text_files);
+  std::vector<ManifestFile> write_tensors(const Path& partial, const TensorFiles& tensor_files,
+                                          TextFiles& lists);
+  std::vector<ManifestFile> of_all_ranks(const std::vector<std::string>& names,
+                                         const std::vector<ManifestFile>& own) const;
   void publish(int64_t step);
   void remove_old(int64_t saved_step);
 
   FileSystem& files_;
   const Path folder_;
   const int64_t keep_;
+  Ranks* const ranks_;
+  const uint64_t max_file_bytes_;
 };
 
 /// A checkpoint whose files all were what its manifest says when it was opened.
@@ -68,14 +83,19 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   bool has(const std::string& file) const { return names_.count(file) > 0; }
 
-  /// Tensors of a safetensors file, to be read one at a time. Throws FileError, naming the files there are,
-  /// if it has no such file.
+  /// Whether it has a safetensors file, as it is or cut into several.
+  bool has_tensors(const std::string& file) const;
+  /// Its tensors, to be read one at a time. Throws FileError, naming the files there are, if it has none
+  /// such.
   std::vector<StoredTensor> stored_tensors(const std::string& file) const;
+  /// Where these lie. Throws likewise.
+  std::vector<std::filesystem::path> paths_of_tensors(const std::string& file) const;
   /// Content of a text file. Throws as stored_tensors().
   std::string text(const std::string& file) const;
 
  private:
-  friend Checkpoint open_checkpoint(FileSystem& files, const std::filesystem::path& folder);
+  friend Checkpoint open_checkpoint(FileSystem& files, const std::filesystem::path& folder,
+                                    const Ranks* ranks);
   Checkpoint(FileSystem& files, std::filesystem::path folder) : files_(&files), folder_(std::move(folder)) {}
   std::filesystem::path path_of(const std::string& file) const;
 
@@ -85,10 +105,11 @@ class Checkpoint {
   std::set<std::string> names_;
 };
 
-/// Reads every file once to compare its hash. Throws FileError listing all that is wrong (damage_of()) and
-/// naming the newest older checkpoint beside it that is whole, or for a manifest of a newer version. `files`
-/// must outlive the result.
-Checkpoint open_checkpoint(FileSystem& files, const std::filesystem::path& folder);
+/// Reads every file once to compare its hash, of several ranks each its share of the files. Throws FileError
+/// listing all that is wrong (damage_of()) and naming the newest older checkpoint beside it that is whole, or
+/// for a manifest of a newer version. `files` must outlive the result.
+Checkpoint open_checkpoint(FileSystem& files, const std::filesystem::path& folder,
+                           const Ranks* ranks = nullptr);
 
 /// What is wrong with the folder of a checkpoint, file by file: missing, unreadable, or of another size or
 /// content than its manifest says; empty: it is whole. Reads every file once. Throws FileError for a manifest

@@ -65,7 +65,7 @@ std::vector<StoredTensor> averaged_weights(const Checkpoint& checkpoint) {
 Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const Path& folder) {
   const Checkpoint checkpoint = open_checkpoint(files, folder);
   const std::string name = checkpoint.folder().string();
-  const bool has_ema = checkpoint.has(averages_file);
+  const bool has_ema = checkpoint.has_tensors(averages_file);
   if (request.key == "ema" && !has_ema) {
     throw ConfigError(request.key_place + ": " + name +
                       " has no EMA weights, its run had no EMA; its raw weights have the key \"model\"");
@@ -77,8 +77,11 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   const bool ema = has_ema && request.key != "model";
   Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
                   ema ? averaged_weights(checkpoint) : checkpoint.stored_tensors(kModelFile)};
-  weights.files.push_back(checkpoint.folder() / kModelFile);
-  if (ema) weights.files.push_back(checkpoint.folder() / averages_file);
+  weights.files = checkpoint.paths_of_tensors(kModelFile);
+  if (ema) {
+    const std::vector<Path> averages = checkpoint.paths_of_tensors(averages_file);
+    weights.files.insert(weights.files.end(), averages.begin(), averages.end());
+  }
   if (checkpoint.has(kBaseFile)) {
     const std::string place = (checkpoint.folder() / kBaseFile).string();
     BaseWeights base = parse_base(checkpoint.text(kBaseFile), place);

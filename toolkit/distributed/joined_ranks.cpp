@@ -28,7 +28,8 @@ using std::chrono::milliseconds;
 using Bytes = std::vector<uint8_t>;
 
 constexpr milliseconds kBetweenLooks{20};
-constexpr milliseconds kForLastWords{1000};
+constexpr milliseconds kForLastWords{500};  // left before connections break: what is late is the store
+constexpr milliseconds kForAnswers{2000};
 constexpr milliseconds kBetweenSigns{250};
 // Keys of the store.
 constexpr char kLastWord[] = "last word", kHeard[] = "heard", kEnded[] = "dit-train/ended";
@@ -178,10 +179,9 @@ class GlooRanks final : public JoinedRanks {
 
   void part() override {
     const auto heard = in_time<int64_t>([this] { return store_->add(kHeard, 1); });
-    if (!serves() || !heard) return;
-    const milliseconds most = has_reason_ ? timeout_ : kForLastWords;
+    if (!serves() || !heard || !has_reason_) return;
     try {
-      for (milliseconds waited{0}; waited < most && store_->add(kHeard, 0) < launch_.ranks;
+      for (milliseconds waited{0}; waited < timeout_ && store_->add(kHeard, 0) < launch_.ranks;
            waited += kBetweenLooks)
         std::this_thread::sleep_for(kBetweenLooks);
     } catch (const std::exception&) {  // the store is this process's own
@@ -318,16 +318,14 @@ class GlooRanks final : public JoinedRanks {
         answer->set_value(std::nullopt);
       }
     }).detach();
-    if (answered.wait_for(2 * kForLastWords) == std::future_status::ready) return answered.get();
+    if (answered.wait_for(kForAnswers) == std::future_status::ready) return answered.get();
     return std::nullopt;
   }
 
-  // By which the others notice.
+  // By which the others notice. Not waited for: its threads may wait for ranks that wait for this one's,
+  // which the process' end ends.
   void let_group_go() {
-    in_time<bool>([this] {
-      group_.reset();
-      return true;
-    });
+    std::thread([group = std::move(group_)]() mutable { group.reset(); }).detach();
   }
 
   bool has_reason_ = false;  // the store holds one

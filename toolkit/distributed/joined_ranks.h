@@ -21,12 +21,11 @@ class JoinedRanks : public Ranks {
   /// Leaves the reason for the others, if none has left one before, and lets the connections go, by which
   /// they notice. True if it is the first. Only part() may be called after it.
   virtual bool leave_word(const LastWord& word) = 0;
-  /// The reason that a rank left, within the second after its connections broke; nothing if it left none.
+  /// The reason that a rank left, within half a second after its connections broke; nothing if it left none.
   /// Likewise.
   virtual std::optional<LastWord> last_word() = 0;
   /// At the end of a process that did one of the two: whoever serves the store waits until the others have
-  /// read what it holds, a reason for as long as a rank may be without a collective, options.timeout, else
-  /// for a second.
+  /// read the reason that it holds, for as long as a rank may be without a collective, options.timeout.
   virtual void part() = 0;
 };
 

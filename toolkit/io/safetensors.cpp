@@ -314,9 +314,30 @@ void write_given_tensors(WritableFile& out, const std::vector<WrittenTensor>& te
       if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
       written += values.nbytes();
     });
-    if (written != (entry->is_here ? bytes_of(*entry) : 0))
+    if (written != bytes_of(*entry))
       throw std::logic_error("tensor " + in_quotes(entry->name) + " was not given as a whole");
   }
+}
+
+void send_given_tensors(int64_t to, const std::vector<WrittenTensor>& tensors) {
+  for (const WrittenTensor* entry : file_order(tensors))
+    if (entry->send) entry->send(to);
+}
+
+std::vector<std::vector<WrittenTensor>> in_parts(const std::vector<WrittenTensor>& tensors,
+                                                 uint64_t max_bytes) {
+  std::vector<std::vector<WrittenTensor>> parts(1);
+  uint64_t bytes = 0;  // of the last part
+  for (const WrittenTensor* entry : file_order(tensors)) {
+    const uint64_t more = bytes_of(*entry);
+    if (!parts.back().empty() && bytes + more > max_bytes) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().push_back(*entry);
+    bytes += more;
+  }
+  return parts;
 }
 
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path) {

@@ -28,6 +28,12 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
 /// The same of tensors that are given some values at a time.
 void write_given_tensors(WritableFile& out, const std::vector<WrittenTensor>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
+/// What process `to` needs of this one, which writes the same tensors meanwhile.
+void send_given_tensors(int64_t to, const std::vector<WrittenTensor>& tensors);
+/// The tensors in the order of a file, in lists of at most `max_bytes` of values, or of one that has more.
+/// Throws as write_safetensors().
+std::vector<std::vector<WrittenTensor>> in_parts(const std::vector<WrittenTensor>& tensors,
+                                                 uint64_t max_bytes);
 
 /// The tensors of a file, to be read one at a time, straight into their memory; the header is checked as a
 /// whole. `files` must outlive their readers. Throws FileError naming the file and what is wrong with it.

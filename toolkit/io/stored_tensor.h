@@ -24,15 +24,21 @@ struct WrittenTensor {
   WrittenTensor(std::string called, const at::Tensor& tensor);
   WrittenTensor(const NamedTensor& one) : WrittenTensor(one.name, one.tensor) {}
   WrittenTensor(std::string called, c10::ScalarType of, std::vector<int64_t> sizes,
-                std::function<void(const Take&)> giving, bool here)
-      : name(std::move(called)), type(of), shape(std::move(sizes)), give(std::move(giving)), is_here(here) {}
+                std::function<void(const Take&)> giving, std::function<void(int64_t)> sending)
+      : name(std::move(called)),
+        type(of),
+        shape(std::move(sizes)),
+        give(std::move(giving)),
+        send(std::move(sending)) {}
 
   std::string name;
   c10::ScalarType type;  // Undefined: there is none
   std::vector<int64_t> shape;
-  /// Calls with all values, some at a time, one after the other; with none unless is_here.
+  /// Calls with all values, some at a time, one after the other.
   std::function<void(const Take&)> give;
-  bool is_here = true;  // false: another process writes them
+  /// Of values that processes have parts of: this one's go to process `to`, which calls give() meanwhile.
+  /// Empty: each has all.
+  std::function<void(int64_t to)> send = {};
 };
 
 /// A tensor in a file: what it is called and how large it is.

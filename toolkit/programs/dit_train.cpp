@@ -217,6 +217,7 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
     RunWorld world{own, clock, nobody, &stop_requested};
     world.ranks = ranks;
     world.takes_over = is_automatic;
+    world.shared_files = &files;
     return run_training(loaded, device, checkpoint, open, world).stopped ? ExitCode::stopped : ExitCode::done;
   }
   TrainObserver observer(arguments.verbose);

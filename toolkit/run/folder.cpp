@@ -3,6 +3,7 @@
 #include <dtk/policies/advice.h>
 
 #include <algorithm>
+#include <random>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -19,6 +20,7 @@ constexpr char config_name[] = "config.toml";
 constexpr char lock_name[] = "lock";
 constexpr char events_name[] = "tensorboard";
 constexpr char samples_name[] = "samples";
+constexpr char mark_prefix[] = "seen-by-ranks-";
 constexpr const char* records[] = {"memory.json", "report.html"};
 
 bool is_checkpoint_of(const Path& run, const Path& checkpoint) {
@@ -35,11 +37,37 @@ std::string damage_in(FileSystem& files, const Path& checkpoint) try {
 
 }  // namespace
 
-ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint) {
-  Checkpoint opened = open_checkpoint(files, checkpoint);
+ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint, const Ranks* ranks) {
+  Checkpoint opened = open_checkpoint(files, checkpoint, ranks);
   LoadedConfig written = written_config(opened);
   std::optional<DataIdentity> data = written_data(opened);
   return {std::move(opened), std::move(written), std::move(data)};
+}
+
+void check_shared(const Path& out, FileSystem& files, Ranks& ranks) {
+  if (!files.keeps_content()) return;  // nobody writes
+  ranks.meet("the folder train.out");  // which is not made where one has been refused
+  constexpr char meeting[] = "the look at train.out";
+  if (ranks.leads()) {
+    const std::string mark = fmt::format("{}{:08x}", mark_prefix, std::random_device{}());
+    files.create_directories(out);
+    files.create(out / mark)->close();
+    try {
+      ranks.leader_says("mark in train.out", mark);
+      ranks.meet(meeting);
+    } catch (...) {
+      files.remove_all(out / mark);
+      throw;
+    }
+    return files.remove_all(out / mark);
+  }
+  if (!files.exists(out / ranks.leader_says("mark in train.out", ""))) {
+    throw ConfigError("train.out = " + in_quotes(out.string()) +
+                      ": the folder of this name is not the one that rank 0 writes into, and each rank "
+                      "writes files of checkpoints there; name a folder that all hosts share, and start "
+                      "the ranks in the same folder where it is relative");
+  }
+  ranks.meet(meeting);
 }
 
 RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWorld& world)
@@ -62,6 +90,8 @@ std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
     take_lock();
     check_free();  // again: another process may have come first
   }
+  for (const std::string& name : files_.list(out_))
+    if (name.starts_with(mark_prefix)) files_.remove_all(out_ / name);
   std::vector<std::string> notes;
   if (!continued_ && files_.exists(out_ / config_name)) {
     notes.push_back(out_.string() + " holds an earlier start that came to no " +
@@ -110,7 +140,7 @@ bool RunFolder::was_started_in_vain() const {
     own.insert(own.end(), {name, std::string(name) + ".tmp"});
   for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
   if (takes_over_) own.emplace_back(samples_name);
-  const std::vector<std::string> names = files_.list(out_);
+  const std::vector<std::string> names = names_in_it();
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
   if (!only_own || !contains(names, lock_name)) return false;
@@ -119,8 +149,11 @@ bool RunFolder::was_started_in_vain() const {
          files_.read(out_ / log_name, max_log_bytes).find("\"event\":\"step\"") == std::string::npos;
 }
 
+// A mark is of ranks that were killed while they looked.
 std::vector<std::string> RunFolder::names_in_it() const try {
-  return files_.list(out_);
+  std::vector<std::string> names = files_.list(out_);
+  std::erase_if(names, [](const std::string& name) { return name.starts_with(mark_prefix); });
+  return names;
 } catch (const FileError& error) {
   throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " + elsewhere());
 }

@@ -18,9 +18,14 @@ struct ResumePoint {
   LoadedConfig written;              // of the run that saved it
   std::optional<DataIdentity> data;  // absent in one of an earlier version
 };
-/// Reads the checkpoint once, to compare its hashes. Throws FileError if it is damaged. `files` must outlive
-/// the result.
-ResumePoint open_resume_point(FileSystem& files, const std::filesystem::path& checkpoint);
+/// Reads the checkpoint once, to compare its hashes; of several ranks each does so with its share. Throws
+/// FileError if it is damaged. `files` must outlive the result.
+ResumePoint open_resume_point(FileSystem& files, const std::filesystem::path& checkpoint,
+                              const Ranks* ranks = nullptr);
+
+/// Throws ConfigError at each rank whose folder train.out, `out`, is not the one that the leader writes into.
+/// Makes the folder where it is not there.
+void check_shared(const std::filesystem::path& out, FileSystem& files, Ranks& ranks);
 
 /// The folder train.out for one run. Nothing is created in it before claim(), so that a start that is refused
 /// is not in the way of the next; a folder that is in use already is locked from the beginning.

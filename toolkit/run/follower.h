@@ -1,4 +1,5 @@
-// The world of a rank that follows: it reads what the leader reads, and says and writes nothing.
+// The world of a rank that follows: it reads what the leader reads, says nothing, and writes nothing but its
+// share of checkpoints.
 #pragma once
 #include <filesystem>
 #include <memory>

@@ -32,7 +32,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::optional<ResumePoint> from;
   std::string adopted;
   if (resumed) {
-    from = open_resume_point(world.files, resume);
+    from = open_resume_point(world.files, resume, world.ranks);
     if (!follows) {
       adopted = adopt_escalations(loaded, from->written);
       refuse_for_one_rank(loaded);
@@ -57,6 +57,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   StartPlan plan = plan_of(plans, asked, loaded);
   if (world.ranks != nullptr && !follows) leaders_config(*world.ranks, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded, device, resumed, world);
+  // Behind all that may be refused: it makes the folder.
+  if (world.ranks != nullptr) check_shared(loaded.config.train.out, world.checkpoint_files(), *world.ranks);
   MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
   constexpr int64_t kSlowToBuild = 100'000'000;
   if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {

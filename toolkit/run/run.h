@@ -77,9 +77,11 @@ struct RunWorld {
   std::function<std::optional<int64_t>()> resident = {};
   std::filesystem::path trace = {};  // file for a timeline of some steps (trace.h); "": none
   bool takes_over = false;           // a run in the folder that has no checkpoint yet gives way to this one
-  // That train together. Each has a world of its own; that of a follower says and writes nothing
+  // That train together. Each has a world of its own; that of a follower says nothing
   // (follower.h).
   Ranks* ranks = nullptr;
+  FileSystem* shared_files = nullptr;  // where a follower writes its share of checkpoints; null: `files`
+  FileSystem& checkpoint_files() const { return shared_files == nullptr ? files : *shared_files; }
 };
 
 struct RunResult {

@@ -50,7 +50,8 @@ class Run final : public TrainingRun {
             },
             world.ranks),
         watch_(config_, device, world, trainer_),
-        store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
+        store_(world.checkpoint_files(), out_ / checkpoints_folder, config_.train.keep_checkpoints,
+               world.ranks),
         device_(device) {
     if (initial && trainer_.model().is_partly_frozen()) trainer_.set_base(base_of(world.files, *initial));
     if (data.split.held_out) validation_.emplace(config_, data.split.held_out);

@@ -173,7 +173,7 @@ void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trai
     policies::StoredPolicyState state;
     const bool of_own_parts = policy->state().of_own_parts;
     const std::string file = policy->name() + ".safetensors";
-    if (checkpoint.has(file)) {
+    if (checkpoint.has_tensors(file)) {
       for (StoredTensor entry : finite_tensors(checkpoint, file)) {
         if (of_own_parts)
           entry = stored_own_part(trainer.shards(), trainer.shards().index_of(entry.name), entry);

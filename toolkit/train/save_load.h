@@ -1,5 +1,5 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
-// <policy>.safetensors per policy with tensors,
+// <policy>.safetensors per policy with tensors, each cut into several where it is large (store.h),
 // state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins),
 // data.json, base.json (where frozen weights are, which model.safetensors then has not), history.json
 // (LoadedConfig::history, where there is one) and what TrainableModel::files() gives.

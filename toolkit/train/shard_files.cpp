@@ -8,7 +8,7 @@ WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, co
   return {
       name, own.scalar_type(), shards.parameters()[parameter].second.sizes().vec(),
       [&shards, parameter, own](const WrittenTensor::Take& take) { shards.each_part(parameter, own, take); },
-      shards.rank() == 0};
+      [&shards, own](int64_t to) { shards.give_part(own, to); }};
 }
 
 StoredTensor stored_own_part(const policies::Shards& shards, std::optional<size_t> parameter,

@@ -127,7 +127,7 @@ TEST_CASE("shards: gathering takes the bytes of a unit, sends the own part, and 
   CHECK(b.detach().narrow(0, 0, 64).eq(0).all().item<bool>());
 }
 
-TEST_CASE("shards: a checkpoint is given each rank's part after the other, or sends its own") {
+TEST_CASE("shards: a rank that writes is given each rank's part after the other, the others send their own") {
   const Shards leader = shards_of(0, 2), other = shards_of(1, 2);
   std::vector<int64_t> taken;
   const auto take = [&](const at::Tensor& part) { taken.push_back(part.numel()); };
@@ -136,9 +136,11 @@ TEST_CASE("shards: a checkpoint is given each rank's part after the other, or se
   CHECK(leader.collectives()->sent().empty());
   taken.clear();
   other.each_part(1, other.own()[1].second, take);
-  CHECK(taken.empty());
+  CHECK(taken == std::vector<int64_t>{64, 136});
+  CHECK(other.collectives()->sent().empty());
+  other.give_part(other.own()[1].second, 0);
   CHECK(other.collectives()->sent() == TrafficByCollective{{"send", {136 * 4, 1}}});
-  other.each_part(0, other.own()[0].second, take);  // of which it has nothing
+  other.give_part(other.own()[0].second, 0);  // of which it has nothing
   CHECK(other.collectives()->sent().at("send").messages == 1);
 }
 

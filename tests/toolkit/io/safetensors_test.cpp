@@ -166,18 +166,16 @@ TEST_CASE("a tensor that is given some values at a time gives the same file, and
     write_given_tensors(*files.create("/a"), {tensor, {"b", at::ones({2}, at::kByte)}});
     return files.read("/a");
   };
-  const auto in_parts = [&](const std::vector<std::pair<int64_t, int64_t>>& parts, bool is_here = true) {
+  const auto given_as = [&](const std::vector<std::pair<int64_t, int64_t>>& parts) {
     const auto give = [=](const WrittenTensor::Take& take) {
       for (const auto& [begin, elements] : parts) take(whole.view(-1).narrow(0, begin, elements));
     };
-    return WrittenTensor("a", at::kFloat, {4, 6}, give, is_here);
+    return WrittenTensor("a", at::kFloat, {4, 6}, give, {});
   };
   const std::string file = file_of({"a", whole});
-  CHECK(file_of(in_parts({{0, 7}, {7, 0}, {7, 17}})) == file);
-  CHECK_THROWS_AS(file_of(in_parts({{0, 7}, {7, 16}})), std::logic_error);
-  CHECK_THROWS_AS(file_of(in_parts({})), std::logic_error);
-  // Of another process: nothing is written here.
-  CHECK(file_of(in_parts({}, /*is_here=*/false)).size() == file.size() - whole.nbytes());
+  CHECK(file_of(given_as({{0, 7}, {7, 0}, {7, 17}})) == file);
+  CHECK_THROWS_AS(file_of(given_as({{0, 7}, {7, 16}})), std::logic_error);
+  CHECK_THROWS_AS(file_of(given_as({})), std::logic_error);
 
   test::MemoryFileSystem files;
   files.create("/a")->write(file.data(), file.size());
@@ -194,6 +192,37 @@ TEST_CASE("a tensor that is given some values at a time gives the same file, and
   stored.read_range = nullptr;  // of a file that holds the values otherwise
   CHECK(same(part_of(stored, 5, 8).read(), wanted));
   CHECK(part_of(stored, 24, 0).read().numel() == 0);
+}
+
+TEST_CASE("tensors are sent to another process in the order of its file, and cut into parts in it",
+          "[safetensors]") {
+  std::vector<std::string> sent;
+  const auto tensor = [&](const std::string& name, c10::ScalarType type, int64_t elements, bool is_divided) {
+    const auto send = [&sent, name](int64_t to) { sent.push_back(name + " to " + std::to_string(to)); };
+    return WrittenTensor(
+        name, type, {elements}, [](const WrittenTensor::Take&) {},
+        is_divided ? send : std::function<void(int64_t)>());
+  };
+  const std::vector<WrittenTensor> tensors = {
+      tensor("c", at::kByte, 8, true), tensor("a", at::kFloat, 5, true), tensor("d", at::kFloat, 1, false),
+      tensor("b", at::kFloat, 2, true)};
+  send_given_tensors(2, tensors);
+  CHECK(sent == std::vector<std::string>{"a to 2", "b to 2", "c to 2"});
+
+  const auto names_in = [&](uint64_t max_bytes) {
+    std::vector<std::string> names;
+    for (const std::vector<WrittenTensor>& part : in_parts(tensors, max_bytes)) {
+      names.emplace_back();
+      for (const WrittenTensor& one : part) names.back() += one.name;
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(names_in(40) == Names{"abdc"});  // 20, 8, 4 and 8 bytes
+  CHECK(names_in(39) == Names{"abd", "c"});
+  CHECK(names_in(20) == Names{"a", "bdc"});
+  CHECK(names_in(12) == Names{"a", "bd", "c"});  // "a" alone has more
+  CHECK(in_parts({}, 1).size() == 1);
 }
 
 TEST_CASE("a value that is not finite is found in the part that is read", "[safetensors]") {

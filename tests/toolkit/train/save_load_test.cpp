@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -12,7 +13,9 @@
 #include "support/files/memory_file_system.h"
 #include "support/files/safetensors_file.h"
 #include "support/runs/tiny_run.h"
+#include "support/same_bits.h"
 #include "toolkit/checkpoint/manifest.h"
+#include "toolkit/checkpoint/weights.h"
 #include "toolkit/io/sha256.h"
 
 namespace dtk {
@@ -92,6 +95,42 @@ class SavedRun {
 TEST_CASE("save and load: the state that a run wrote is taken") {
   SavedRun run;
   CHECK(run.refusal("state.json", run.state().dump()) == "(nothing was thrown)");
+}
+
+TEST_CASE("save and load: a checkpoint whose tensors take several files is taken, and its weights read") {
+  test::MemoryFileSystem files;
+  test::SteppingClock clock;
+  Trainer first(test::tiny_config(), at::kCPU, test::tiny_data(), clock);
+  first.step();
+  constexpr uint64_t file_bytes = 4000;
+  CheckpointStore whole_store(files, "whole", 1), cut_store(files, "cut", 1, nullptr, file_bytes);
+  const LoadedConfig loaded{test::tiny_config(), {}};
+  const std::filesystem::path whole = save_training(whole_store, first, loaded, 1);
+  const std::filesystem::path cut = save_training(cut_store, first, loaded, 1);
+  for (const char* name : {"model", "optimizer", "ema"}) {
+    CHECK_FALSE(files.exists(cut / (name + std::string(".safetensors"))));
+    CHECK(files.exists(cut / (name + std::string(".safetensors.index.json"))));
+  }
+
+  Trainer second(test::tiny_config(), at::kCPU, test::tiny_data(), clock);
+  load_training(open_checkpoint(files, cut), second);
+  CHECK(second.steps() == 1);
+  CheckpointStore again(files, "again", 1);
+  const std::filesystem::path same = save_training(again, second, loaded, 1);
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors", "ema.safetensors"})
+    CHECK(files.read(same / name) == files.read(whole / name));
+
+  for (const std::string key : {"", "model"}) {
+    const auto weights_of = [&](const std::filesystem::path& folder) {
+      const Weights weights = open_weights(files, {folder.string(), key, "--weights", "--key", "--key"});
+      std::map<std::string, at::Tensor> values;
+      for (const StoredTensor& one : weights.tensors) values[one.name] = one.read();
+      return values;
+    };
+    const auto expected = weights_of(whole), read = weights_of(cut);
+    REQUIRE(read.size() == expected.size());
+    for (const auto& [name, values] : expected) CHECK(test::same_bits(read.at(name), values));
+  }
 }
 
 TEST_CASE("save and load: a state that no run writes is refused") {

@@ -51,8 +51,8 @@ struct ShardLayout {
   std::vector<std::string> modules = {};
 };
 
-/// For one thread. All ranks call gather(), add_up() and each_part(), and run modules of divided weights, in
-/// the same order.
+/// For one thread. All ranks call gather() and add_up(), give and take parts, and run modules of divided
+/// weights, in the same order.
 class Shards : NotCopied {
  public:
   /// Of one rank, which has all.
@@ -121,10 +121,12 @@ class Shards : NotCopied {
   /// `values` of a few elements become the sums over the ranks; of one rank they are.
   void add_up(at::Tensor& values);
 
-  /// At the leader, rank 0, calls `take` with one part after the other of what is `own` of a parameter at the
-  /// ranks, such as a moment, in their order; the others give theirs. Takes the bytes of one such part.
+  /// Calls `take` with one part after the other of what is `own` of a parameter at the ranks, such as a
+  /// moment, in their order; the others give_part() theirs meanwhile. Takes the bytes of one such part.
   void each_part(size_t parameter, const at::Tensor& own,
                  const std::function<void(const at::Tensor& part)>& take) const;
+  /// To rank `to`, which calls each_part().
+  void give_part(const at::Tensor& own, int64_t to) const;
   std::optional<size_t> index_of(const std::string& name) const;
 
  private:

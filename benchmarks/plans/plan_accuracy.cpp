@@ -215,8 +215,7 @@ void compare_as_rank(const Cases& cases, uint64_t index, const Launch& launch, p
                 static_cast<unsigned long long>(index), static_cast<long long>(accuracy.storages),
                 accuracy.differences.size());
     std::fflush(stdout);
-    ranks->meet("the end");
-    ranks->part();
+    ranks->all_say({}, "at the end");
     std::_Exit(accuracy.differences.empty() ? 0 : 1);  // Gloo's threads are not waited for
   } catch (const std::exception& error) {
     std::fprintf(stderr, "plan-accuracy: rank %lld, case %llu: %s\n", static_cast<long long>(launch.rank),

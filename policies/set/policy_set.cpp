@@ -39,6 +39,12 @@ void check_ranks(const PolicyOptions& options, const Subject& subject) {
                       " = \"" + text_of(options.shard.level) +
                           "\" has no effect, as policies.shard.enabled = false; remove one of them");
   }
+  if (options.shard.prefetch != ShardOptions().prefetch && options.shard.level != ShardLevel::parameters) {
+    throw PolicyError("policies.shard.prefetch",
+                      " = " + std::to_string(options.shard.prefetch) +
+                          " has no effect: weights are gathered before their use where policies.shard.level "
+                          "= \"parameters\"; set that, or remove it");
+  }
   if (subject.shards != nullptr && subject.shards->ranks() > 1) {
     const bool wanted = options.shard.level == ShardLevel::parameters;
     if (subject.shards->divides() && subject.shards->divides_weights() != wanted) {

@@ -75,9 +75,12 @@ void Collectives::wait_for(Pending& pending, const char* what) {
 }
 
 // The backends' all-gather into one tensor copies it; broadcasts of slices do not.
-void Collectives::share_parts(const at::Tensor& all, const std::vector<int64_t>& ends, const char* what) {
+std::vector<Collectives::Pending> Collectives::begin_share_parts(const at::Tensor& all,
+                                                                 const std::vector<int64_t>& ends,
+                                                                 const char* what) {
   Traffic sent;
-  finish(what, [&](Works& works) {
+  Works begun;
+  finish(what, [&](Works&) {
     int64_t begin = 0;
     for (int64_t from = 0; from < ranks_; ++from) {
       const int64_t elements = ends[static_cast<size_t>(from)] - begin;
@@ -85,13 +88,18 @@ void Collectives::share_parts(const at::Tensor& all, const std::vector<int64_t>&
         std::vector<at::Tensor> part{all.narrow(0, begin, elements)};
         c10d::BroadcastOptions options;
         options.rootRank = from;
-        works.push_back(group_->broadcast(part, options));
+        begun.push_back(group_->broadcast(part, options));
         if (from == rank_) sent = traffic_of(all, elements * (ranks_ - 1), ranks_ - 1);
       }
       begin += elements;
     }
   });
   if (sent.messages > 0) count({{"broadcast", sent}});
+  return begun;
+}
+
+void Collectives::share_parts(const at::Tensor& all, const std::vector<int64_t>& ends, const char* what) {
+  for (Pending& pending : begin_share_parts(all, ends, what)) wait_for(pending, what);
 }
 
 void Collectives::add_up(at::Tensor& values, const char* what) {

@@ -58,7 +58,7 @@ void Shards::Home::take_memory() {
 void Shards::Home::let_go() {
   storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
   refuse_reads(storage(), complaint);
-  is_whole = false;
+  is_whole = is_ahead = false;
   without_gradient = 0;
 }
 
@@ -68,8 +68,15 @@ void Shards::name_users(const std::vector<std::string>& modules) {
     std::vector<size_t>& units = units_of_[module_of(name, modules)];
     if (units.empty() || units.back() != place_[i].first) units.push_back(place_[i].first);
   }
-  for (const std::string& module : modules)
-    if (units_of_.count(module) > 0) turns_.push_back(module);
+  std::vector<size_t> order;
+  for (const std::string& module : modules) {
+    const std::vector<size_t>& units = units_of(module);
+    if (units.empty()) continue;
+    turns_.push_back(module);
+    order.insert(order.end(), units.begin(), units.end());
+  }
+  with_gradients_ = std::make_unique<Order>(order);
+  without_gradients_ = std::make_unique<Order>(order);
 }
 
 // Ranks gather together: one that leaves a module out, or runs it at another time, would wait for ever.
@@ -133,27 +140,75 @@ const std::vector<size_t>& Shards::units_of(std::string_view module) const {
   return found == units_of_.end() ? none : found->second;
 }
 
-void Shards::make_whole(const std::vector<size_t>& units) {
+// `order`: of the pass, where it gathers for a module.
+void Shards::make_whole(const std::vector<size_t>& units, Order* order) {
   const at::NoGradGuard no_grad;
   const UnwatchedScope no_part_of_a_segment;  // whose recomputation may find the weights there
+  std::vector<size_t> come;
+  for (const size_t i : units)
+    if (!homes_[i]->is_whole || homes_[i]->is_ahead) come.push_back(i);
+  for (const size_t i : come) {
+    homes_[i]->is_ahead = false;
+    if (order != nullptr) order->came_to(i);
+  }
   for (size_t i = 0; i < homes_.size(); ++i) {
+    const Home& home = *homes_[i];
     const bool is_wanted = std::find(units.begin(), units.end(), i) != units.end();
-    if (homes_[i]->is_whole && !homes_[i]->is_used() && !is_wanted) homes_[i]->let_go();
+    if (home.is_whole && !home.is_used() && !is_wanted && !is_expected(i, order)) let_go(i);
   }
-  for (const size_t i : units) {
-    Home& home = *homes_[i];
-    if (home.is_whole) continue;
-    home.take_memory();
-    // With a version of its own: to autograd the weights are those that it saved.
-    gather_into(home.whole.tensor_data(), i);
-    home.is_whole = true;
+  for (const size_t i : come)
+    if (!homes_[i]->is_whole) begin_gather(i);
+  for (const size_t i : come) finish_gather(i);
+  if (order != nullptr && !come.empty()) gather_ahead(*order);
+}
+
+// Of what was gathered ahead.
+bool Shards::is_expected(size_t unit, const Order* order) const {
+  if (!homes_[unit]->is_ahead || order == nullptr) return false;
+  for (int64_t i = 0; i < prefetch_; ++i)
+    if (order->next(i) == unit) return true;
+  return false;
+}
+
+void Shards::begin_gather(size_t unit) {
+  Home& home = *homes_[unit];
+  home.take_memory();
+  // With a version of its own: to autograd the weights are those that it saved.
+  const at::Tensor all = home.whole.tensor_data();
+  take_own_into(all, unit);
+  home.coming = collectives_->begin_share_parts(all, ends_[unit], kWhenGathered);
+  home.is_whole = true;
+}
+
+void Shards::finish_gather(size_t unit) {
+  for (Collectives::Pending& one : homes_[unit]->coming) collectives_->wait_for(one, kWhenGathered);
+  homes_[unit]->coming.clear();
+}
+
+void Shards::gather_ahead(const Order& order) {
+  for (int64_t i = 0; i < prefetch_; ++i) {
+    const std::optional<size_t> next = order.next(i);
+    if (!next) return;
+    Home& home = *homes_[*next];
+    if (home.is_ahead) continue;
+    if (home.is_whole) return;  // and may be gone when its turn comes
+    begin_gather(*next);
+    home.is_ahead = true;
   }
+}
+
+void Shards::let_go(size_t unit) {
+  finish_gather(unit);
+  homes_[unit]->let_go();
 }
 
 void Shards::begin_pass() {
   let_go();
+  const bool has_gradients = at::GradMode::is_enabled();
+  order_ = (has_gradients ? with_gradients_ : without_gradients_).get();
+  order_->begin(/*as_before=*/has_gradients);
   const std::vector<size_t>& units = units_of(kNoModule);
-  make_whole(units);
+  make_whole(units, nullptr);
   for (const size_t unit : units) homes_[unit]->use_until_gradients();
 }
 
@@ -161,16 +216,16 @@ void Shards::let_go() {
   // What still runs of a collective that failed may write into them.
   if (collectives_ != nullptr && collectives_->has_failed()) return;
   next_turn_ = 0;
-  for (const auto& home : homes_) {
-    home->without_gradient = 0;
-    if (home->is_whole) home->let_go();
+  for (size_t i = 0; i < homes_.size(); ++i) {
+    homes_[i]->without_gradient = 0;
+    if (homes_[i]->is_whole) let_go(i);
   }
 }
 
 Shards::Use::Use(Shards& shards, std::string_view module) : shards_(shards), units_(shards.units_of(module)) {
   if (units_.empty()) return;
   if (at::GradMode::is_enabled() && !recomputing()) shards_.take_turn(module);
-  shards_.make_whole(units_);
+  shards_.make_whole(units_, shards_.order_);
   for (const size_t unit : units_) ++shards_.homes_[unit]->uses;
 }
 
@@ -186,7 +241,7 @@ void Shards::use_in_backward(std::string_view module) {
   const std::vector<size_t>& units = units_of(module);
   if (units.empty()) return;
   if (next_turn_ < turns_.size()) take_turn("backward");
-  make_whole(units);
+  make_whole(units, order_);
   for (const size_t unit : units) homes_[unit]->use_until_gradients();
 }
 

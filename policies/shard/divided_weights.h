@@ -1,13 +1,19 @@
-// Where the divided weights of a unit are while they are whole.
+// Where the divided weights of a unit are while they are whole, and which come next.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/shards.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace dtk::policies {
+
+inline constexpr char kWhenGathered[] = "in the exchange of weights";
 
 struct Shards::Home {
   at::Tensor whole = {};  // (elements of the unit); its storage has memory while the unit is whole
@@ -16,7 +22,9 @@ struct Shards::Home {
   size_t members = 0;
   int64_t uses = 0;             // modules that run
   size_t without_gradient = 0;  // members that a backward pass has yet to reach; 0: none is under way
-  bool is_whole = false;
+  bool is_whole = false;        // or on its way
+  bool is_ahead = false;        // gathered before its use, which has not come yet
+  std::vector<Collectives::Pending> coming = {};
 
   bool is_used() const { return uses > 0 || without_gradient > 0; }
   c10::StorageImpl& storage() const { return *whole.storage().unsafeGetStorageImpl(); }
@@ -26,6 +34,33 @@ struct Shards::Home {
   }
   void take_memory();
   void let_go();
+};
+
+// The units that a pass gathers for its modules, one after the other: the same at each rank, so that all
+// gather ahead the same. At first those of the modules in their order; a backward pass is known by the one
+// before.
+class Shards::Order {
+ public:
+  explicit Order(std::vector<size_t> units) : expected_(std::move(units)) {}
+  void begin(bool as_before) {
+    if (as_before && !come_.empty()) expected_ = std::move(come_);
+    come_.clear();
+    at_ = 0;
+  }
+  void came_to(size_t unit) {
+    come_.push_back(unit);
+    while (at_ < expected_.size() && expected_[at_] != unit) ++at_;
+    at_ = std::min(at_ + 1, expected_.size());
+  }
+  // What is expected behind the last, and behind `more` others.
+  std::optional<size_t> next(int64_t more) const {
+    const size_t at = at_ + static_cast<size_t>(more);
+    return at < expected_.size() ? std::optional(expected_[at]) : std::nullopt;
+  }
+
+ private:
+  std::vector<size_t> expected_, come_;
+  size_t at_ = 0;
 };
 
 }  // namespace dtk::policies

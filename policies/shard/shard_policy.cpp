@@ -32,11 +32,17 @@ class ShardPolicy::WholeExchange final : public WeightExchange {
 // Without gradients, nothing waits for backward.
 class ShardPolicy::PassScope final : public PolicyScope {
  public:
-  explicit PassScope(Shards& shards) : shards_(shards) {}
-  ~PassScope() override { shards_.let_go(); }
+  explicit PassScope(ShardPolicy& policy) : policy_(policy) {}
+  ~PassScope() override {
+    try {
+      policy_.shards_.let_go();  // waits for what is on its way
+    } catch (...) {
+      policy_.failure_ = std::current_exception();
+    }
+  }
 
  private:
-  Shards& shards_;
+  ShardPolicy& policy_;
 };
 
 void ShardPolicy::put_in(Seam& seam) {
@@ -59,9 +65,10 @@ void ShardPolicy::put_in(Seam& seam) {
 
 std::unique_ptr<PolicyScope> ShardPolicy::forward_scope() {
   if (!shards_.divides_weights()) return nullptr;
+  throw_failure();
   shards_.begin_pass();
   if (at::GradMode::is_enabled()) return nullptr;
-  return std::make_unique<PassScope>(shards_);
+  return std::make_unique<PassScope>(*this);
 }
 
 void ShardPolicy::before_step() {

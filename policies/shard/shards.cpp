@@ -65,6 +65,7 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
   if (norm_parts % ranks() != 0) throw std::invalid_argument("Shards: the ranks do not divide norm_parts");
   lay_out(parameters, layout);
   if (divides_ && !layout.modules.empty()) divide_weights(layout.modules);
+  prefetch_ = layout.prefetch;
   if (divides_) divide();
   list_norm_parts(norm_parts);
 }
@@ -136,12 +137,11 @@ void Shards::list_norm_parts(int64_t parts) {
 }
 
 // `all`: (elements of the unit)
-void Shards::gather_into(const at::Tensor& all, size_t unit) {
+void Shards::take_own_into(const at::Tensor& all, size_t unit) const {
   for (const auto& [index, offset, elements] : units_[unit].members) {
     const ParameterPart own = own_part(index);
     all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
   }
-  collectives_->share_parts(all, ends_[unit], "in the exchange of weights");
 }
 
 void Shards::gather() {
@@ -155,7 +155,8 @@ void Shards::gather() {
       const OwnerScope owner(Category::parameters, "gathered");
       all = at::zeros({unit.elements}, parameters_.front().second.options().requires_grad(false));
     }
-    gather_into(all, i);
+    take_own_into(all, i);
+    collectives_->share_parts(all, ends_[i], kWhenGathered);
     for (const auto& [index, offset, elements] : unit.members) {
       // Its own part may be on its way to an average.
       const ParameterPart own = own_part(index);

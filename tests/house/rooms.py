@@ -103,7 +103,7 @@ LARGEST = 25  # modules
 # Public headers that neither lie beside a source of their name nor carry their room's.
 HEADERS = {
     "policies": {
-        "report": "seam", "advice": "seam", "enabled": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
+        "report": "seam", "advice": "seam", "enabled": "seam", "byte_count": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
         "checkpoint_options": "activations", "policy_options": "set", "gradient_sums": "shard", "shard_options": "shard", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},

@@ -34,7 +34,9 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
 std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const TrainableModel& model,
                                             const Ranks* ranks) {
   policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
-                               .norm_parts = config.train.accumulate};
+                               .min_unit = config.policies.shard.min_unit.bytes,
+                               .norm_parts = config.train.accumulate,
+                               .prefetch = config.policies.shard.prefetch};
   if (config.policies.shard.level == policies::ShardLevel::parameters) layout.modules = model.weight_paths();
   const models::NamedTensors parameters = reached_parameters(model);
   if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);

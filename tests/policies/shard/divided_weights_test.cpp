@@ -133,6 +133,67 @@ TEST_CASE("divided weights: a module's are whole while it runs, and until its gr
   CHECK(broadcasts(shards) == 2 * kModules - 1);
 }
 
+TEST_CASE("divided weights: as many units as asked for are gathered before their turn, and not one more") {
+  const bool checkpoint = GENERATE(false, true);
+  const int64_t prefetch = GENERATE(0, 1, 2);
+  constexpr int64_t kModules = 5;
+  const CountingAllocatorGuard counting;
+  Chain chain(kModules);
+  ShardLayout layout = chain.layout();
+  layout.prefetch = prefetch;
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, layout);
+  PolicySet policies(parameters_divided(checkpoint), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  for (const bool is_first : {true, false, false}) {
+    cpu_accounts().reset_phases("forward");
+    const int64_t before = broadcasts(shards);
+    at::Tensor loss;
+    {
+      const auto scope = policies.forward_scope();
+      loss = chain.forward(at::ones({8, kWidth})).sum();
+    }
+    CHECK(highest(cpu_accounts().phases()).peak.of(Category::parameters) == own + (1 + prefetch) * kWeight);
+    // The first pass does not know yet what its backward pass needs.
+    const int64_t ahead = is_first ? 0 : prefetch;
+    CHECK(gathered() == own + (1 + ahead) * kWeight);
+    cpu_accounts().reset_phases("backward");
+    loss.backward();
+    CHECK(highest(cpu_accounts().phases()).peak.of(Category::parameters) == own + (1 + ahead) * kWeight);
+    CHECK(broadcasts(shards) - before == 2 * kModules - 1);
+    CHECK(gathered() == own);
+  }
+}
+
+TEST_CASE("divided weights: what was gathered for a module that does not come goes") {
+  const CountingAllocatorGuard counting;
+  Chain chain(4);
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
+  PolicySet policies(parameters_divided(false), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  const at::NoGradGuard no_grad;
+  const auto run = [&](size_t i) {
+    const at::Tensor weight = chain.weights[i].second;
+    chain.seam.module(
+        chain.paths[i], [weight](const at::Tensor& in) { return at::mm(in, weight); }, at::ones({1, kWidth}));
+  };
+  {
+    const auto scope = policies.forward_scope();
+    run(0);
+    CHECK(gathered() == own + 2 * kWeight);  // its own and that of the next
+    run(2);
+    CHECK(gathered() == own + 2 * kWeight);
+    CHECK(broadcasts(shards) == 4);
+    run(3);
+    CHECK(gathered() == own + kWeight);
+    CHECK(broadcasts(shards) == 4);
+    run(0);  // again, whose turn no pass has
+    CHECK(gathered() == own + kWeight);
+  }
+  CHECK(gathered() == own);
+}
+
 TEST_CASE("divided weights: a pass without gradients lets the last go") {
   const CountingAllocatorGuard counting;
   Chain chain(2);

@@ -213,6 +213,23 @@ TEST_CASE("config values: what is given without quotes for a text is one, whatev
         "images | latents | synthetic | frames | conversations | scenes");
 }
 
+TEST_CASE(
+    "config reader: units of several ranks are of a size, and gathered ahead where weights are divided") {
+  const std::string divided = runnable + "policies.shard.level = \"parameters\"\npolicies.shard.";
+  CHECK(read(runnable).config.policies.shard.min_unit.bytes == 1048576);
+  CHECK(read(runnable + "policies.shard.min_unit = \"64kB\"").config.policies.shard.min_unit.bytes == 64000);
+  CHECK(error_in(runnable + "policies.shard.min_unit = 0") ==
+        "base.toml:3:27: policies.shard.min_unit = 0 is out of range; allowed: [1, inf)");
+  CHECK(read(divided + "prefetch = 0").config.policies.shard.prefetch == 0);
+  CHECK(error_in(divided + "prefetch = 65") ==
+        "base.toml:4:27: policies.shard.prefetch = 65 is out of range; allowed: [0, 64]");
+  CHECK(error_in(runnable + "policies.shard.prefetch = 2") ==
+        "base.toml:3:27: policies.shard.prefetch has no use with policies.shard.level = \"optimizer\"; "
+        "remove it "
+        "(what base.toml sets is taken back with --set policies.shard.prefetch=default), or change "
+        "policies.shard.level");
+}
+
 TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {
   const auto text = [](const std::string& keep, const std::string& value) {
     return runnable + "policies.checkpoint.keep = " + keep +

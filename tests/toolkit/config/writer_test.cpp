@@ -88,7 +88,10 @@ RunConfig custom_from_folder() {
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention = {.enabled = Enabled::off, .kernel = dtk::policies::AttentionKernel::cudnn};
   config.policies.fusion = {.enabled = Enabled::off, .cuda = true};
-  config.policies.shard = {.enabled = Enabled::on, .level = dtk::policies::ShardLevel::parameters};
+  config.policies.shard = {.enabled = Enabled::on,
+                           .level = dtk::policies::ShardLevel::parameters,
+                           .min_unit = {4096},
+                           .prefetch = 3};
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,
@@ -501,6 +504,8 @@ cuda = false  # default
 [policies.shard]
 enabled = "default"  # default
 level = "optimizer"  # default
+min_unit = 1048576  # default
+# prefetch has no effect: policies.shard.level = "optimizer"
 
 [policies.ema]
 enabled = "default"  # default

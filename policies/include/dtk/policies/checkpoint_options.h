@@ -1,5 +1,6 @@
 // Options of the activation checkpointing policy, free of LibTorch.
 #pragma once
+#include <dtk/policies/byte_count.h>
 #include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
 
@@ -49,12 +50,6 @@ struct SegmentKeeps {
   SegmentKeeps(KeepWord one) : word(one) {}
   SegmentKeeps(std::vector<std::string> list) : word(KeepWord::listed), results(std::move(list)) {}
   friend bool operator==(const SegmentKeeps&, const SegmentKeeps&) = default;
-};
-
-/// A number of bytes.
-struct ByteCount {
-  int64_t bytes = 0;
-  friend bool operator==(const ByteCount&, const ByteCount&) = default;
 };
 
 struct CheckpointOptions {

@@ -56,6 +56,9 @@ class Collectives : NotCopied {
   /// Part r of `all`, which ends at element ends[r] and begins where the one before ends, is rank r's: each
   /// gives its own and takes the others'.
   void share_parts(const at::Tensor& all, const std::vector<int64_t>& ends, const char* what);
+  /// The same, begun: `all` must stay until wait_for() is back from each.
+  std::vector<Pending> begin_share_parts(const at::Tensor& all, const std::vector<int64_t>& ends,
+                                         const char* what);
   /// Of few elements: each is then the sum over the ranks.
   void add_up(at::Tensor& values, const char* what);
   void send(const at::Tensor& values, int64_t to, const char* what);

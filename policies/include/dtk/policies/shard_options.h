@@ -1,8 +1,10 @@
 // Options of the shard policy, free of LibTorch.
 #pragma once
+#include <dtk/policies/byte_count.h>
 #include <dtk/policies/enabled.h>
 
 #include <array>
+#include <cstdint>
 
 namespace dtk::policies {
 
@@ -20,12 +22,19 @@ struct ShardOptions {
   // What is divided. "parameters": a rank has its part of the weights, too, and those of a module while the
   // module runs, and while its gradients are computed: less memory, and more is sent.
   ShardLevel level = ShardLevel::optimizer;
+  // Neighbours among the parameters are gathered and summed together until they have so many bytes. Norms of
+  // gradients are taken over parts of such units, so that another value is other rounding.
+  ByteCount min_unit = {1 << 20};
+  // Units that are gathered before their use where level = "parameters", while others are used.
+  int64_t prefetch = 1;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled, level] = self;
+    auto& [enabled, level, min_unit, prefetch] = self;
     visit("enabled", enabled, "\"default\" | true | false");
     visit("level", level, "");
+    visit("min_unit", min_unit, "[1, inf)");
+    visit("prefetch", prefetch, "[0, 64]");
   }
   friend bool operator==(const ShardOptions&, const ShardOptions&) = default;
 };

@@ -49,6 +49,9 @@ struct ShardLayout {
   // divided, too, where anything is; those of a module are whole while it runs, and while its gradients are
   // computed. Each pass with gradients then runs each of them once, at each rank, in this order.
   std::vector<std::string> modules = {};
+  // Units of divided weights that are gathered before their module's turn: while another runs they are on
+  // their way, and take their bytes. The turns of a backward pass are those of the one before.
+  int64_t prefetch = 1;
 };
 
 /// For one thread. All ranks call gather() and add_up(), give and take parts, and run modules of divided
@@ -93,7 +96,8 @@ class Shards : NotCopied {
   /// there, or until let_go().
   void begin_pass();
   /// While alive, divided weights of a module are whole: those that lie in no module within it. Gathers what
-  /// is not, in the order of the units, and before that lets go what nobody uses. In a recomputation they
+  /// is not, in the order of the units, and before that lets go what nobody uses; then begins to gather what
+  /// comes next. In a recomputation they
   /// stay until all their gradients are there. Throws PolicyError for a module whose turn it is not.
   class Use : NotCopied {
    public:
@@ -131,6 +135,7 @@ class Shards : NotCopied {
 
  private:
   struct Home;
+  class Order;
 
   void lay_out(const NamedTensors& parameters, const ShardLayout& layout);
   void divide();
@@ -139,12 +144,17 @@ class Shards : NotCopied {
   const std::vector<size_t>& units_of(std::string_view module) const;
   void take_turn(std::string_view module);
   at::Tensor own_part_of_home(size_t parameter) const;
-  void make_whole(const std::vector<size_t>& units);
+  void make_whole(const std::vector<size_t>& units, Order* order);
+  bool is_expected(size_t unit, const Order* order) const;
+  void begin_gather(size_t unit);
+  void finish_gather(size_t unit);
+  void gather_ahead(const Order& order);
+  void let_go(size_t unit);
   void accumulated(size_t unit);
   void list_norm_parts(int64_t parts);
   ParameterPart part_of(size_t parameter, int64_t rank) const;
   int64_t begin_of_part(size_t unit, int64_t rank) const;
-  void gather_into(const at::Tensor& all, size_t unit);
+  void take_own_into(const at::Tensor& all, size_t unit) const;
 
   std::unique_ptr<Collectives> collectives_;
   bool divides_ = false;
@@ -157,9 +167,12 @@ class Shards : NotCopied {
   // Of divided weights: by unit, and the units that a module uses itself.
   std::vector<std::unique_ptr<Home>> homes_;
   std::map<std::string, std::vector<size_t>, std::less<>> units_of_;
-  std::vector<std::string> turns_;     // modules that have units
-  size_t next_turn_ = 0;               // of the pass
-  std::shared_ptr<const void> alive_;  // of the calls from backward
+  int64_t prefetch_ = 0;
+  std::unique_ptr<Order> with_gradients_, without_gradients_;  // of passes
+  Order* order_ = nullptr;                                     // of the pass
+  std::vector<std::string> turns_;                             // modules that have units
+  size_t next_turn_ = 0;                                       // of the pass
+  std::shared_ptr<const void> alive_;                          // of the calls from backward
 };
 
 }  // namespace dtk::policies

@@ -50,8 +50,8 @@ void check_ranks(const PolicyOptions& options, const Subject& subject) {
     if (subject.shards->divides() && subject.shards->divides_weights() != wanted) {
       throw PolicyError("policies.shard.level",
                         " = \"" + text_of(options.shard.level) + "\", and Subject::shards divides " +
-                            (wanted ? "no weights; lay them out with the modules' paths"
-                                    : "weights; lay them out without modules"));
+                            (wanted ? "no weights; lay them out with level = parameters"
+                                    : "weights; lay them out with level = optimizer"));
     }
     if (subject.shards->divides() == (options.shard.enabled != Enabled::off)) return;
     throw PolicyError(

@@ -5,7 +5,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/internal/when_accumulated.h>
 #include <dtk/policies/memory_ledger.h>
@@ -93,45 +92,10 @@ void Shards::take_turn(std::string_view module) {
                "once, in the order of their paths; where that cannot be, set \"optimizer\""));
 }
 
-void Shards::divide_weights(const std::vector<std::string>& modules) {
-  const at::NoGradGuard no_grad;
-  name_users(modules);
-  alive_ = std::make_shared<char>();
-  for (size_t i = 0; i < units_.size(); ++i) {
-    const ParameterUnit& unit = units_[i];
-    Home& home = *homes_.emplace_back(std::make_unique<Home>());
-    home.members = unit.members.size();
-    home.complaint = "policies.shard.level = \"parameters\": " + unit.label +
-                     " are not on this rank: they are read outside of the module that they lie in; read them "
-                     "in it, or set \"optimizer\"";
-    const auto options = parameters_[unit.members.front().index].second.options().requires_grad(false);
-    {
-      const OwnerScope owner(Category::parameters, "gathered");
-      home.whole = at::zeros({unit.elements}, options);
-    }
-    for (const auto& [index, offset, elements] : unit.members) {
-      const at::Tensor parameter = parameters_[index].second;
-      const at::Tensor place = home.whole.narrow(0, offset, elements).view(parameter.sizes());
-      place.copy_(parameter);
-      parameter.set_data(place);
-      when_accumulated(
-          parameter, [this, i](const at::Tensor&) { accumulated(i); }, alive_);
-    }
-    const int64_t begin = begin_of_part(i, rank());
-    {
-      const OwnerScope owner(Category::parameters, unit.label);
-      home.own = home.whole.narrow(0, begin, ends_[i][static_cast<size_t>(rank())] - begin).clone();
-    }
-    home.let_go();
-  }
-}
-
-at::Tensor Shards::own_part_of_home(size_t parameter) const {
-  const auto& [unit, member] = place_[parameter];
-  const ParameterPart part = part_of(parameter, rank());
-  const int64_t offset = units_[unit].members[member].offset;
-  const int64_t first = part.elements == 0 ? 0 : offset + part.begin - begin_of_part(unit, rank());
-  return homes_[unit]->own.narrow(0, first, part.elements);
+void Shards::watch_gradients(size_t unit) {
+  for (const ParameterUnit::Member& member : units_[unit].members)
+    when_accumulated(
+        parameters_[member.index].second, [this, unit](const at::Tensor&) { accumulated(unit); }, alive_);
 }
 
 const std::vector<size_t>& Shards::units_of(std::string_view module) const {
@@ -157,7 +121,7 @@ void Shards::make_whole(const std::vector<size_t>& units, Order* order) {
     if (home.is_whole && !home.is_used() && !is_wanted && !is_expected(i, order)) let_go(i);
   }
   for (const size_t i : come)
-    if (!homes_[i]->is_whole) begin_gather(i);
+    if (!homes_[i]->is_whole) take_memory(i);
   for (const size_t i : come) finish_gather(i);
   if (order != nullptr && !come.empty()) gather_ahead(*order);
 }
@@ -170,21 +134,6 @@ bool Shards::is_expected(size_t unit, const Order* order) const {
   return false;
 }
 
-void Shards::begin_gather(size_t unit) {
-  Home& home = *homes_[unit];
-  home.take_memory();
-  // With a version of its own: to autograd the weights are those that it saved.
-  const at::Tensor all = home.whole.tensor_data();
-  take_own_into(all, unit);
-  home.coming = collectives_->begin_share_parts(all, ends_[unit], kWhenGathered);
-  home.is_whole = true;
-}
-
-void Shards::finish_gather(size_t unit) {
-  for (Collectives::Pending& one : homes_[unit]->coming) collectives_->wait_for(one, kWhenGathered);
-  homes_[unit]->coming.clear();
-}
-
 void Shards::gather_ahead(const Order& order) {
   for (int64_t i = 0; i < prefetch_; ++i) {
     const std::optional<size_t> next = order.next(i);
@@ -192,9 +141,18 @@ void Shards::gather_ahead(const Order& order) {
     Home& home = *homes_[*next];
     if (home.is_ahead) continue;
     if (home.is_whole) return;  // and may be gone when its turn comes
-    begin_gather(*next);
+    take_memory(*next);
     home.is_ahead = true;
   }
+}
+
+void Shards::take_memory(size_t unit) {
+  Home& home = *homes_[unit];
+  home.take_memory();
+  const int64_t begin = begin_of_part(unit, rank());
+  home.whole.tensor_data().narrow(0, begin, home.own.numel()).copy_(home.own);
+  begin_gather(unit);
+  home.is_whole = true;
 }
 
 void Shards::let_go(size_t unit) {
@@ -203,6 +161,7 @@ void Shards::let_go(size_t unit) {
 }
 
 void Shards::begin_pass() {
+  if (!divides_weights_) return arrive(kNoModule);
   let_go();
   const bool has_gradients = at::GradMode::is_enabled();
   order_ = (has_gradients ? with_gradients_ : without_gradients_).get();

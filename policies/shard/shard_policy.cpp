@@ -46,6 +46,13 @@ class ShardPolicy::PassScope final : public PolicyScope {
 };
 
 void ShardPolicy::put_in(Seam& seam) {
+  if (shards_.gathers_late()) {
+    seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
+                                                                Tensors&& inputs) {
+      shards.arrive(path);
+      return inner(path, fn, std::move(inputs));
+    };
+  }
   if (!shards_.divides_weights()) return;
   seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
                                                               Tensors&& inputs) {
@@ -64,15 +71,16 @@ void ShardPolicy::put_in(Seam& seam) {
 }
 
 std::unique_ptr<PolicyScope> ShardPolicy::forward_scope() {
-  if (!shards_.divides_weights()) return nullptr;
+  if (!needs_forward_scope()) return nullptr;
   throw_failure();
   shards_.begin_pass();
-  if (at::GradMode::is_enabled()) return nullptr;
+  if (!shards_.divides_weights() || at::GradMode::is_enabled()) return nullptr;
   return std::make_unique<PassScope>(*this);
 }
 
 void ShardPolicy::before_step() {
   throw_failure();
+  shards_.settle();
   shards_.let_go();
 }
 
@@ -84,7 +92,14 @@ void ShardPolicy::after_step() {
   throw_failure();
   if (shards_.divides_weights()) return;  // who uses them gathers them
   const PhaseScope phase("gather");
-  shards_.gather();
+  shards_.gathers_late() ? shards_.begin_gather() : shards_.gather();
+}
+
+// Before an average takes the place of the own parts.
+std::unique_ptr<WeightExchange> ShardPolicy::sampling_weights() {
+  throw_failure();
+  shards_.settle();
+  return nullptr;
 }
 
 std::unique_ptr<WeightExchange> ShardPolicy::around(std::unique_ptr<WeightExchange> own) {

@@ -31,10 +31,6 @@ ParameterPart common(ParameterPart a, ParameterPart b) {
   return {begin, std::max<int64_t>(0, end - begin)};
 }
 
-at::Tensor flat(const at::Tensor& tensor, ParameterPart part) {
-  return tensor.detach().view(-1).narrow(0, part.begin, part.elements);
-}
-
 }  // namespace
 
 std::vector<int64_t> ParameterUnit::ends(int64_t parts) const {
@@ -52,7 +48,8 @@ Shards::Shards(const NamedTensors& parameters, const ShardLayout& layout) {
 Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
                const ShardLayout& layout)
     : collectives_(std::make_unique<Collectives>(std::move(group))),
-      divides_(layout.divides && collectives_->ranks() > 1) {
+      divides_(layout.divides && collectives_->ranks() > 1),
+      prefetch_(layout.prefetch) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad() || (parameter.scalar_type() == at::kFloat && parameter.is_contiguous()))
       continue;
@@ -64,9 +61,14 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
   const int64_t norm_parts = layout.norm_parts == 0 ? ranks() : layout.norm_parts;
   if (norm_parts % ranks() != 0) throw std::invalid_argument("Shards: the ranks do not divide norm_parts");
   lay_out(parameters, layout);
-  if (divides_ && !layout.modules.empty()) divide_weights(layout.modules);
-  prefetch_ = layout.prefetch;
-  if (divides_) divide();
+  if (divides_) {
+    if (layout.level == ShardLevel::parameters && layout.modules.empty())
+      throw std::invalid_argument(
+          "Shards: weights are divided among the modules that read them, and none is named");
+    name_users(layout.modules);
+    place_units(layout.level);
+    divide();
+  }
   list_norm_parts(norm_parts);
 }
 
@@ -91,11 +93,49 @@ void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) 
   }
 }
 
+// Each in one storage, where its parts are sent from and received.
+void Shards::place_units(ShardLevel level) {
+  const at::NoGradGuard no_grad;
+  divides_weights_ = level == ShardLevel::parameters;
+  alive_ = std::make_shared<char>();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const ParameterUnit& unit = units_[i];
+    Home& home = *homes_.emplace_back(std::make_unique<Home>());
+    const auto options = parameters_[unit.members.front().index].second.options().requires_grad(false);
+    {
+      const OwnerScope owner(Category::parameters, divides_weights_ ? "gathered" : unit.label);
+      home.whole = at::zeros({unit.elements}, options);
+    }
+    for (const auto& [index, offset, elements] : unit.members) {
+      const at::Tensor parameter = parameters_[index].second;
+      const at::Tensor place = home.whole.narrow(0, offset, elements).view(parameter.sizes());
+      place.copy_(parameter);
+      parameter.set_data(place);
+    }
+    const int64_t begin = begin_of_part(i, rank());
+    home.own = home.whole.narrow(0, begin, ends_[i][static_cast<size_t>(rank())] - begin);
+    if (!divides_weights_) continue;
+    {
+      const OwnerScope owner(Category::parameters, unit.label);
+      home.own = home.own.clone();
+    }
+    home.members = unit.members.size();
+    home.complaint = "policies.shard.level = \"parameters\": " + unit.label +
+                     " are not on this rank: they are read outside of the module that they lie in; read them "
+                     "in it, or set \"optimizer\"";
+    watch_gradients(i);
+    home.let_go();
+  }
+}
+
 void Shards::divide() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& [name, parameter] = parameters_[i];
-    const at::Tensor part = divides_weights() ? own_part_of_home(i) : flat(parameter, part_of(i, rank()));
-    own_.emplace_back(name, part.detach().requires_grad_());
+    const auto& [unit, member] = place_[i];
+    const ParameterPart part = part_of(i, rank());
+    const int64_t offset = units_[unit].members[member].offset;
+    const int64_t first = part.elements == 0 ? 0 : offset + part.begin - begin_of_part(unit, rank());
+    own_.emplace_back(parameters_[i].first,
+                      homes_[unit]->own.narrow(0, first, part.elements).detach().requires_grad_());
   }
 }
 
@@ -136,38 +176,33 @@ void Shards::list_norm_parts(int64_t parts) {
   }
 }
 
-// `all`: (elements of the unit)
-void Shards::take_own_into(const at::Tensor& all, size_t unit) const {
-  for (const auto& [index, offset, elements] : units_[unit].members) {
-    const ParameterPart own = own_part(index);
-    all.narrow(0, offset + own.begin, own.elements).copy_(own_[index].second);
-  }
+void Shards::begin_gather(size_t unit) {
+  // With a version of its own: to autograd the weights are those that it saved.
+  homes_[unit]->coming =
+      collectives_->begin_share_parts(homes_[unit]->whole.tensor_data(), ends_[unit], kWhenGathered);
+}
+
+void Shards::finish_gather(size_t unit) const {
+  for (Collectives::Pending& one : homes_[unit]->coming) collectives_->wait_for(one, kWhenGathered);
+  homes_[unit]->coming.clear();
+}
+
+void Shards::begin_gather() {
+  if (divides_weights_) return let_go();
+  for (size_t i = 0; i < homes_.size(); ++i) begin_gather(i);
+}
+
+void Shards::arrive(std::string_view module) {
+  for (const size_t unit : units_of(module)) finish_gather(unit);
+}
+
+void Shards::settle() const {
+  for (size_t i = 0; i < homes_.size(); ++i) finish_gather(i);
 }
 
 void Shards::gather() {
-  if (!divides_) return;
-  if (divides_weights()) return let_go();
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    const ParameterUnit& unit = units_[i];
-    at::Tensor all;
-    {
-      const OwnerScope owner(Category::parameters, "gathered");
-      all = at::zeros({unit.elements}, parameters_.front().second.options().requires_grad(false));
-    }
-    take_own_into(all, i);
-    collectives_->share_parts(all, ends_[i], kWhenGathered);
-    for (const auto& [index, offset, elements] : unit.members) {
-      // Its own part may be on its way to an average.
-      const ParameterPart own = own_part(index);
-      const int64_t behind = own.begin + own.elements;
-      for (const ParameterPart& part : {ParameterPart{0, own.begin}, {behind, elements - behind}}) {
-        if (part.elements > 0)
-          flat(parameters_[index].second, part).copy_(all.narrow(0, offset + part.begin, part.elements));
-      }
-    }
-    free_now(all);
-  }
+  begin_gather();
+  settle();
 }
 
 void Shards::add_up(at::Tensor& values) {

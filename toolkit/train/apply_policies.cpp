@@ -36,8 +36,9 @@ std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const Train
   policies::ShardLayout layout{.divides = config.policies.shard.enabled != policies::Enabled::off,
                                .min_unit = config.policies.shard.min_unit.bytes,
                                .norm_parts = config.train.accumulate,
+                               .modules = model.weight_paths(),
+                               .level = config.policies.shard.level,
                                .prefetch = config.policies.shard.prefetch};
-  if (config.policies.shard.level == policies::ShardLevel::parameters) layout.modules = model.weight_paths();
   const models::NamedTensors parameters = reached_parameters(model);
   if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);
   return std::make_unique<policies::Shards>(ranks->group(), parameters, layout);

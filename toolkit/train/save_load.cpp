@@ -253,6 +253,7 @@ static void load_weights_of_run(const Checkpoint& checkpoint, Trainer& trainer) 
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
                                     const LoadedConfig& loaded, int threads, const DataIdentity& data) {
   const TrainingState state = trainer.state();
+  trainer.shards().settle();
   CheckpointStore::TensorFiles files;
   files[kModelFile] = written_weights(kept_tensors(trainer), trainer.shards());
   files[kOptimizer] = trainer.optimizer().written_state();

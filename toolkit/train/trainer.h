@@ -82,7 +82,7 @@ class Trainer {
   /// data.drop_last: gradients of their mean loss, by weight, then update. Where all of them together weigh
   /// nothing, they are passed over, and only the count of steps changes. Throws what the data source throws;
   /// no gradient then stays behind that the next step would add to. All memory is taken before the first
-  /// weight changes, but what several ranks gather behind it. `measured` = false where nobody will read this
+  /// weight changes. `measured` = false where nobody will read this
   /// step's gradient norm: AdamW::step().
   void step(bool measured = true);
   /// The first half of a step: adds the gradients of its samples to those of the parameters. Throws

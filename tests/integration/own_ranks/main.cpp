@@ -76,7 +76,10 @@ int main(int argc, char** argv) {
   const NamedTensors parameters = net.named_parameters().pairs();
   ShardLayout layout{.min_unit = 4096};
   const bool divides_weights = argc > 1 && std::string_view(argv[1]) == "parameters";
-  if (divides_weights) layout.modules = net.paths;
+  if (divides_weights) {
+    layout.modules = net.paths;
+    layout.level = ShardLevel::parameters;
+  }
   const std::unique_ptr<Shards> shards =
       ranks == 1 ? std::make_unique<Shards>(parameters, layout)
                  : std::make_unique<Shards>(own_group(rank, ranks), parameters, layout);

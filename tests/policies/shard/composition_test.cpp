@@ -70,8 +70,7 @@ void check(const Combination& on, ShardLevel level, int rank) {
   const int64_t whole = live(Category::parameters);
   PolicyOptions options = options_of(on);
   options.shard = shard(level);
-  ShardLayout layout{.min_unit = options.shard.min_unit.bytes};
-  if (is_divided) layout.modules = dit.paths();
+  const ShardLayout layout{.min_unit = options.shard.min_unit.bytes, .modules = dit.paths(), .level = level};
   Shards shards(dtk::planner::planned_group(rank, kRanks), dit.parameters(), layout);
   Seam seam;
   PolicySet policies(options, {at::kCPU, dit.parameters(), dit.paths(), true, &shards}, seam);
@@ -87,7 +86,7 @@ void check(const Combination& on, ShardLevel level, int rank) {
   const auto units = static_cast<int64_t>(shards.units().size());
   REQUIRE(std::abs(bytes.all_units - kRanks * bytes.parts) <= units * 64 * kFloat);
   REQUIRE(bytes.own < bytes.all * 6 / 10);
-  const int64_t rest = is_divided ? whole - bytes.all + bytes.parts : whole;
+  const int64_t rest = whole - bytes.all + (is_divided ? bytes.parts : bytes.all_units);
   CHECK(live(Category::parameters) == rest);
   CHECK(live(Category::ema) == bytes.own);
 

@@ -37,7 +37,9 @@ struct Chain {
     }
     return x;
   }
-  ShardLayout layout() const { return {.min_unit = kWeight, .modules = paths}; }
+  ShardLayout layout() const {
+    return {.min_unit = kWeight, .modules = paths, .level = ShardLevel::parameters};
+  }
 
   std::vector<std::string> paths;
   NamedTensors weights;
@@ -288,12 +290,12 @@ TEST_CASE("divided weights: what cannot be divided so is refused") {
   CHECK_THROWS_WITH(
       put_in(whole),
       Equals("policies.shard.level = \"parameters\", and Subject::shards divides no weights; lay "
-             "them out with the modules' paths"));
+             "them out with level = parameters"));
   options.shard.level = ShardLevel::optimizer;
   CHECK_THROWS_WITH(
       put_in(divided),
       Equals("policies.shard.level = \"optimizer\", and Subject::shards divides weights; lay them "
-             "out without modules"));
+             "out with level = optimizer"));
   options.shard.level = ShardLevel::parameters;
   options.shard.enabled = Enabled::off;
   CHECK_THROWS_WITH(put_in(divided),

@@ -6,6 +6,7 @@
 #include <dtk/policies/collectives.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/policy.h>
+#include <dtk/policies/shard_options.h>
 
 #include <cstdint>
 #include <functional>
@@ -45,10 +46,14 @@ struct ShardLayout {
   // Parts of each unit whose gradients' norms are taken apart; a multiple of the ranks that divide it. With
   // as many as a step has micro-batches the norm's bits are the same at any such number. 0: the ranks.
   int64_t norm_parts = 0;
-  // Modules that run through the seam, by path, in the order of execution. Not empty: the weights are
-  // divided, too, where anything is; those of a module are whole while it runs, and while its gradients are
-  // computed. Each pass with gradients then runs each of them once, at each rank, in this order.
+  // Modules that run through the seam, by path, in the order of execution. Not empty: weights are read in
+  // them, or within PolicySet::forward_scope() where they lie in none; those that other ranks update come
+  // while other modules run.
   std::vector<std::string> modules = {};
+  // parameters: the weights are divided, too, where anything is; those of a module are whole while it runs,
+  // and while its gradients are computed. Each pass with gradients then runs each module once, at each rank,
+  // in this order.
+  ShardLevel level = ShardLevel::optimizer;
   // Units of divided weights that are gathered before their module's turn: while another runs they are on
   // their way, and take their bytes. The turns of a backward pass are those of the one before.
   int64_t prefetch = 1;
@@ -61,9 +66,10 @@ class Shards : NotCopied {
   /// Of one rank, which has all.
   explicit Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
-  /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained.
-  /// Divided weights become views of their unit's storage, which has no memory while nobody uses them: what
-  /// reads one then throws c10::Error. Takes the bytes of a unit beside the parameters.
+  /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained, or
+  /// weights are to be divided among no modules. Where anything is divided, parameters become views of their
+  /// unit's storage. That of divided weights has no memory while nobody uses them: what reads one then throws
+  /// c10::Error. Takes the bytes of a unit beside the parameters.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
          const ShardLayout& layout = {});
   ~Shards();
@@ -71,7 +77,9 @@ class Shards : NotCopied {
   /// Whether this rank updates a part only.
   bool divides() const { return divides_; }
   /// Whether a rank has the weights of the others only while it uses them.
-  bool divides_weights() const { return !homes_.empty(); }
+  bool divides_weights() const { return divides_weights_; }
+  /// Whether weights may be on their way behind a step, until arrive() or settle().
+  bool gathers_late() const { return divides_ && !divides_weights_ && !turns_.empty(); }
   int64_t rank() const { return collectives_ ? collectives_->rank() : 0; }
   int64_t ranks() const { return collectives_ ? collectives_->ranks() : 1; }
   /// Null: one rank.
@@ -88,12 +96,17 @@ class Shards : NotCopied {
   /// Where the parts of a unit end, by rank.
   const std::vector<int64_t>& ends(size_t unit) const { return ends_[unit]; }
 
-  /// After each rank has updated its own: the weights of the others, unit by unit. Takes the bytes of one
-  /// unit. Divided weights are let go instead, and gathered again by who uses them.
+  /// After each rank has updated its own: the weights of the others, in their place. Divided weights are let
+  /// go instead, and gathered again by who uses them.
   void gather();
+  /// The same, begun: until it is settled, or those of a module have arrived, nobody reads the others'
+  /// weights or writes the own. Nothing where weights are divided.
+  void begin_gather();
+  void arrive(std::string_view module);
+  void settle() const;
 
-  /// A forward pass begins: divided weights that lie in no module are whole until all their gradients are
-  /// there, or until let_go().
+  /// A forward pass begins: weights that lie in no module have arrived; divided ones are whole until all
+  /// their gradients are there, or until let_go().
   void begin_pass();
   /// While alive, divided weights of a module are whole: those that lie in no module within it. Gathers what
   /// is not, in the order of the units, and before that lets go what nobody uses; then begins to gather what
@@ -139,35 +152,35 @@ class Shards : NotCopied {
 
   void lay_out(const NamedTensors& parameters, const ShardLayout& layout);
   void divide();
-  void divide_weights(const std::vector<std::string>& modules);
+  void place_units(ShardLevel level);
+  void watch_gradients(size_t unit);
   void name_users(const std::vector<std::string>& modules);
   const std::vector<size_t>& units_of(std::string_view module) const;
   void take_turn(std::string_view module);
-  at::Tensor own_part_of_home(size_t parameter) const;
   void make_whole(const std::vector<size_t>& units, Order* order);
   bool is_expected(size_t unit, const Order* order) const;
   void begin_gather(size_t unit);
-  void finish_gather(size_t unit);
+  void finish_gather(size_t unit) const;
+  void take_memory(size_t unit);
   void gather_ahead(const Order& order);
   void let_go(size_t unit);
   void accumulated(size_t unit);
   void list_norm_parts(int64_t parts);
   ParameterPart part_of(size_t parameter, int64_t rank) const;
   int64_t begin_of_part(size_t unit, int64_t rank) const;
-  void take_own_into(const at::Tensor& all, size_t unit) const;
 
   std::unique_ptr<Collectives> collectives_;
-  bool divides_ = false;
+  bool divides_ = false, divides_weights_ = false;
   NamedTensors parameters_, own_;
   std::vector<ParameterUnit> units_;
   std::vector<std::vector<int64_t>> ends_;        // by unit and rank
   std::vector<std::pair<size_t, size_t>> place_;  // by parameter: unit, member
   std::vector<NormPart> own_norm_parts_;
   int64_t norm_parts_ = 0;
-  // Of divided weights: by unit, and the units that a module uses itself.
-  std::vector<std::unique_ptr<Home>> homes_;
-  std::map<std::string, std::vector<size_t>, std::less<>> units_of_;
   int64_t prefetch_ = 0;
+  std::vector<std::unique_ptr<Home>> homes_;  // by unit, where anything is divided
+  // The units that a module uses itself.
+  std::map<std::string, std::vector<size_t>, std::less<>> units_of_;
   std::unique_ptr<Order> with_gradients_, without_gradients_;  // of passes
   Order* order_ = nullptr;                                     // of the pass
   std::vector<std::string> turns_;                             // modules that have units

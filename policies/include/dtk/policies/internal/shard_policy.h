@@ -15,14 +15,15 @@ class ShardPolicy final : public Policy {
   explicit ShardPolicy(Shards& shards) : shards_(shards) {}
   std::string name() const override { return "shard"; }
   bool needs_steps() const override { return true; }
-  bool needs_forward_scope() const override { return shards_.divides_weights(); }
+  bool needs_forward_scope() const override { return shards_.divides_weights() || shards_.gathers_late(); }
   /// Divided weights of no module are gathered where a pass begins; all go where one without gradients ends.
   std::unique_ptr<PolicyScope> forward_scope() override;
   /// Lets divided weights go, which the step makes out of date.
   void before_step() override;
-  /// Gathers the weights that other ranks updated, which takes the bytes of a unit; not those that are
-  /// divided.
+  /// Gathers the weights that other ranks updated, or begins to where their readers are known
+  /// (ShardLayout::modules); not those that are divided.
   void after_step() override;
+  std::unique_ptr<WeightExchange> sampling_weights() override;
   /// The exchange of this rank's parts becomes one of all weights, at its begin and at its end. If the latter
   /// fails, the policy's next call throws why.
   std::unique_ptr<WeightExchange> around(std::unique_ptr<WeightExchange> own) override;

@@ -1,0 +1,127 @@
+// Weights that other ranks updated are on their way while the next pass begins: whoever reads them waits for
+// them. In a group whose messages arrive at the last moment, when they are waited for.
+#include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/policy_set.h>
+#include <dtk/policies/shards.h>
+
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+constexpr int64_t kSide = 64, kMatrix = kSide * kSide * 4;  // bytes
+constexpr double kArrived = 7;
+
+class Late final : public c10d::Work {
+ public:
+  explicit Late(std::vector<at::Tensor> received) : received_(std::move(received)) {}
+  bool wait(std::chrono::milliseconds) override {
+    for (at::Tensor& one : received_) one.fill_(kArrived);
+    return true;
+  }
+
+ private:
+  std::vector<at::Tensor> received_;
+};
+
+class LateGroup final : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  const std::string getBackendName() const override { return "late"; }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    return c10::make_intrusive<Late>(options.rootRank == getRank() ? std::vector<at::Tensor>() : tensors);
+  }
+};
+
+// Rank 1 of two, which updates the second half of each matrix.
+struct TwoLayers {
+  explicit TwoLayers(bool knows_readers) {
+    for (const char* name : {"layers.0.weight", "layers.1.weight", "scale"})
+      weights.emplace_back(name, at::ones({kSide, kSide}).requires_grad_());
+    ShardLayout layout{.min_unit = kMatrix};
+    if (knows_readers) layout.modules = paths;
+    shards.emplace(c10::make_intrusive<LateGroup>(1, 2), weights, layout);
+    PolicyOptions options = PolicyOptions::all_off();
+    options.shard.enabled = options.ema.enabled = Enabled::by_default;
+    policies.emplace(options, Subject{at::kCPU, weights, paths, true, &*shards}, seam);
+  }
+  void step() {
+    policies->before_step();
+    policies->after_step();
+  }
+  // By weight: whether the half of the other rank is there.
+  std::vector<bool> arrived() const {
+    std::vector<bool> all;
+    for (const auto& [name, weight] : weights)
+      all.push_back(weight.detach().narrow(0, 0, kSide / 2).eq(kArrived).all().item<bool>());
+    return all;
+  }
+  void run(size_t module) {
+    const auto fn = [this, module](const at::Tensor& in) {
+      CHECK(arrived()[module]);
+      return at::mm(in, weights[module].second);
+    };
+    seam.module(paths[module], fn, at::ones({1, kSide}));
+  }
+
+  const std::vector<std::string> paths = {"layers.0", "layers.1"};
+  NamedTensors weights;
+  Seam seam;
+  std::optional<Shards> shards;
+  std::optional<PolicySet> policies;
+};
+
+using HaveCome = std::vector<bool>;
+
+}  // namespace
+
+TEST_CASE(
+    "late weights: each module waits for its own, a pass for those of no module, and no bytes are taken") {
+  const CountingAllocatorGuard counting;
+  TwoLayers two(/*knows_readers=*/true);
+  CHECK(two.shards->gathers_late());
+  cpu_accounts().reset_phases("step");
+  const int64_t before = cpu_accounts().live_bytes();
+  two.step();
+  CHECK(cpu_accounts().phases().back().peak.bytes - before < kMatrix);
+  CHECK(two.arrived() == HaveCome{false, false, false});
+  // All are on their way: one message a unit.
+  CHECK(two.shards->collectives()->sent() == TrafficByCollective{{"broadcast", {3 * kMatrix / 2, 3}}});
+  {
+    const auto scope = two.policies->forward_scope();
+    CHECK(two.arrived() == HaveCome{false, false, true});
+    two.run(0);
+    CHECK(two.arrived() == HaveCome{true, false, true});
+    two.run(1);
+  }
+  CHECK(two.arrived() == HaveCome{true, true, true});
+  CHECK(two.shards->collectives()->sent().at("broadcast").messages == 3);
+}
+
+TEST_CASE(
+    "late weights: have come before the next step, before an average takes their place, and when asked for") {
+  for (const int reader : {0, 1, 2}) {
+    TwoLayers two(/*knows_readers=*/true);
+    two.step();
+    REQUIRE(two.arrived() == HaveCome{false, false, false});
+    if (reader == 0) two.policies->before_step();
+    if (reader == 1) two.policies->sampling_weights();
+    if (reader == 2) two.shards->settle();
+    CHECK(two.arrived() == HaveCome{true, true, true});
+  }
+}
+
+TEST_CASE("late weights: where nobody says who reads them, all have come behind the step") {
+  TwoLayers two(/*knows_readers=*/false);
+  CHECK_FALSE(two.shards->gathers_late());
+  two.step();
+  CHECK(two.arrived() == HaveCome{true, true, true});
+}

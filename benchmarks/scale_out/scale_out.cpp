@@ -39,7 +39,12 @@ void run(const cxxopts::ParseResult& parsed) {
   {
     Trainer trainer(config, c10::kCPU, data, clock, {}, ranks);
     const auto parameters = static_cast<double>(4 * trainer.parameter_count());
-    bench::serve([&] { trainer.step(/*measured=*/false); }, c10::kCPU,
+    // What would be on its way during the next step is waited for: that is another side's.
+    const auto step = [&] {
+      trainer.step(/*measured=*/false);
+      trainer.shards().settle();
+    };
+    bench::serve(step, c10::kCPU,
                  {{"reset",
                    [] {
                      dtk_count_reset();

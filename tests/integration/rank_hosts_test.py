@@ -1,4 +1,4 @@
-"""Ranks on two hosts, which are network namespaces joined by a link of their own; and a launcher that may be missing."""
+"""Ranks on two hosts; and a launcher that may be missing."""
 
 import json
 import os
@@ -10,20 +10,12 @@ import unittest
 from pathlib import Path
 
 import programs
+from hosts import TwoHosts, missing
 from programs import end, settings
 from ranks import JOB, RanksTest, free_port
 
 PLAN = Path("dit-plan")
 PORT = 29511
-
-
-def missing() -> str:
-    """Why there are no namespaces; "" if there are."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        return "network namespaces need root and iproute2"
-    tried = subprocess.run(["ip", "netns", "add", "dtk-try"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", "dtk-try"], capture_output=True)
-    return "" if tried.returncode == 0 else "no network namespace can be made: " + tried.stderr.strip()
 
 
 class Hosts(RanksTest):
@@ -32,26 +24,15 @@ class Hosts(RanksTest):
             print("SKIPPED: " + why, flush=True)
             self.skipTest(why)
         super().setUp()
-        self.hosts = [f"dtk-{os.getpid()}-{letter}" for letter in "ab"]
-        for host in self.hosts:
-            subprocess.run(["ip", "netns", "add", host], check=True)
-            self.addCleanup(subprocess.run, ["ip", "netns", "del", host])
-        first, second = self.hosts
-        self.ip("link", "add", "v0", "netns", first, "type", "veth", "peer", "name", "v0", "netns", second)
-        for number, host in enumerate(self.hosts):
-            self.ip("-n", host, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "v0")
-            for device in ("lo", "v0"):
-                self.ip("-n", host, "link", "set", device, "up")
-
-    def ip(self, *arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True)
+        self.hosts = TwoHosts()
+        self.addCleanup(self.hosts.close)
 
     def start_on_hosts(self, **values) -> list[subprocess.Popen]:
         started = []
         words = settings({"distributed__interface": "v0"} | values)
-        for rank, host in enumerate(self.hosts):
-            own = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": PORT, "OMP_NUM_THREADS": 1}
-            command = ["ip", "netns", "exec", host, str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu"]
+        for rank in range(2):
+            own = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": TwoHosts.ADDRESS, "MASTER_PORT": PORT, "OMP_NUM_THREADS": 1}
+            command = [*self.hosts.on(rank), str(programs.TRAIN), "--config", "tiny.toml", "--device", "cpu"]
             started.append(
                 subprocess.Popen(
                     [*command, *words],
@@ -65,20 +46,16 @@ class Hosts(RanksTest):
             self.addCleanup(end, started[-1])
         return started
 
-    def sent_over_the_link(self) -> int:
-        statistics = ["ip", "netns", "exec", self.hosts[0], "cat", "/sys/class/net/v0/statistics/tx_bytes"]
-        return int(subprocess.run(statistics, capture_output=True, text=True, check=True).stdout)
-
     def test_bits_are_those_of_one_rank_and_what_is_sent_is_what_was_planned(self):
         job = JOB | {"model__hidden": 96, "model__depth": 3, "train__checkpoint_every": 0, "schedule__kind": '"constant"'}
         self.assert_done(self.train(train__out="alone", **job))
         sent = {}
         for steps in (2, 20):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
-            before = self.sent_over_the_link()
+            before = self.hosts.sent()
             results = self.finish(self.start_on_hosts(**(job | {"train__steps": steps})))
             self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * 2)
-            sent[steps] = self.sent_over_the_link() - before
+            sent[steps] = self.hosts.sent() - before
         self.assertEqual(self.hashes("run"), self.hashes("alone"))
         words = settings(job | {"distributed__interface": "v0", "train__threads": 1})
         planned = programs.execute(
@@ -98,7 +75,7 @@ class Hosts(RanksTest):
             train__accumulate=2, train__steps=100000000, schedule__kind='"constant"', train__log_every=1, distributed__timeout=4
         )
         self.wait_for(started[0], "run/log.jsonl", '"event":"step"')
-        self.ip("-n", self.hosts[0], "link", "set", "v0", "down")
+        self.hosts.cut()
         begun = time.monotonic()
         results = self.finish(started, timeout=30)
         self.assertLess(time.monotonic() - begun, 4 + 5)

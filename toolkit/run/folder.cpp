@@ -8,6 +8,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/io/json.h"
 #include "toolkit/report/log.h"
 #include "toolkit/train/save_load.h"
 

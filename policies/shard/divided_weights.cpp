@@ -32,6 +32,7 @@ void allow_reads(Storage& storage) {
 }
 
 constexpr std::string_view kNoModule;
+const std::vector<size_t> kNoUnits;
 
 // The innermost of the modules that holds the parameter.
 std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
@@ -74,8 +75,8 @@ void Shards::name_users(const std::vector<std::string>& modules) {
     turns_.push_back(module);
     order.insert(order.end(), units.begin(), units.end());
   }
-  with_gradients_ = std::make_unique<Order>(order);
-  without_gradients_ = std::make_unique<Order>(order);
+  with_gradients_ = std::make_unique<Order>(order, /*learns=*/true);
+  without_gradients_ = std::make_unique<Order>(std::move(order), /*learns=*/false);
 }
 
 // Ranks gather together: one that leaves a module out, or runs it at another time, would wait for ever.
@@ -99,9 +100,8 @@ void Shards::watch_gradients(size_t unit) {
 }
 
 const std::vector<size_t>& Shards::units_of(std::string_view module) const {
-  static const std::vector<size_t> none;
   const auto found = units_of_.find(module);
-  return found == units_of_.end() ? none : found->second;
+  return found == units_of_.end() ? kNoUnits : found->second;
 }
 
 // `order`: of the pass, where it gathers for a module.
@@ -163,9 +163,8 @@ void Shards::let_go(size_t unit) {
 void Shards::begin_pass() {
   if (!divides_weights_) return arrive(kNoModule);
   let_go();
-  const bool has_gradients = at::GradMode::is_enabled();
-  order_ = (has_gradients ? with_gradients_ : without_gradients_).get();
-  order_->begin(/*as_before=*/has_gradients);
+  order_ = (at::GradMode::is_enabled() ? with_gradients_ : without_gradients_).get();
+  order_->begin();
   const std::vector<size_t>& units = units_of(kNoModule);
   make_whole(units, nullptr);
   for (const size_t unit : units) homes_[unit]->use_until_gradients();
@@ -181,7 +180,9 @@ void Shards::let_go() {
   }
 }
 
-Shards::Use::Use(Shards& shards, std::string_view module) : shards_(shards), units_(shards.units_of(module)) {
+Shards::Use::Use(Shards& shards, std::string_view module)
+    : shards_(shards), units_(shards.divides_weights_ ? shards.units_of(module) : kNoUnits) {
+  if (!shards_.divides_weights_) shards_.arrive(module);
   if (units_.empty()) return;
   if (at::GradMode::is_enabled() && !recomputing()) shards_.take_turn(module);
   shards_.make_whole(units_, shards_.order_);
@@ -198,7 +199,7 @@ Shards::Use::~Use() {
 
 void Shards::use_in_backward(std::string_view module) {
   const std::vector<size_t>& units = units_of(module);
-  if (units.empty()) return;
+  if (!divides_weights_ || units.empty()) return;
   if (next_turn_ < turns_.size()) take_turn("backward");
   make_whole(units, order_);
   for (const size_t unit : units) homes_[unit]->use_until_gradients();

@@ -38,20 +38,21 @@ struct Shards::Home {
 };
 
 // The units that a pass gathers for its modules, one after the other: the same at each rank, so that all
-// gather ahead the same. At first those of the modules in their order; a backward pass is known by the one
-// before.
+// gather ahead the same. Those of the modules in their order, again and again; or, at first and where that
+// `learns`, once, as it is known then from the pass before what a backward pass gathers.
 class Shards::Order {
  public:
-  explicit Order(std::vector<size_t> units) : expected_(std::move(units)) {}
-  void begin(bool as_before) {
-    if (as_before && !come_.empty()) expected_ = std::move(come_);
+  Order(std::vector<size_t> units, bool learns) : learns_(learns), expected_(std::move(units)) {}
+  void begin() {
+    if (learns_ && !come_.empty()) expected_ = std::move(come_);
     come_.clear();
     at_ = 0;
   }
   void came_to(size_t unit) {
     come_.push_back(unit);
-    while (at_ < expected_.size() && expected_[at_] != unit) ++at_;
-    at_ = std::min(at_ + 1, expected_.size());
+    auto found = std::find(expected_.begin() + static_cast<std::ptrdiff_t>(at_), expected_.end(), unit);
+    if (found == expected_.end() && !learns_) found = std::find(expected_.begin(), expected_.end(), unit);
+    at_ = static_cast<size_t>(found - expected_.begin()) + (found == expected_.end() ? 0 : 1);
   }
   // What is expected behind the last, and behind `more` others.
   std::optional<size_t> next(int64_t more) const {
@@ -60,6 +61,7 @@ class Shards::Order {
   }
 
  private:
+  const bool learns_;
   std::vector<size_t> expected_, come_;
   size_t at_ = 0;
 };

@@ -46,18 +46,12 @@ class ShardPolicy::PassScope final : public PolicyScope {
 };
 
 void ShardPolicy::put_in(Seam& seam) {
-  if (shards_.gathers_late()) {
-    seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
-                                                                Tensors&& inputs) {
-      shards.arrive(path);
-      return inner(path, fn, std::move(inputs));
-    };
-  }
-  if (!shards_.divides_weights()) return;
+  if (!needs_forward_scope()) return;
   seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
                                                               Tensors&& inputs) {
     const Shards::Use use(shards, path);
     Tensors outputs = inner(path, fn, std::move(inputs));
+    if (!shards.divides_weights()) return outputs;
     // Casts of weights would outlive them.
     at::autocast::clear_cache();
     if (recomputing()) return outputs;  // those of forward tell of backward

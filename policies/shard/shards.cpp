@@ -183,13 +183,16 @@ void Shards::begin_gather(size_t unit) {
 }
 
 void Shards::finish_gather(size_t unit) const {
-  for (Collectives::Pending& one : homes_[unit]->coming) collectives_->wait_for(one, kWhenGathered);
-  homes_[unit]->coming.clear();
+  auto coming = std::exchange(homes_[unit]->coming, {});
+  for (Collectives::Pending& one : coming) collectives_->wait_for(one, kWhenGathered);
 }
 
 void Shards::begin_gather() {
   if (divides_weights_) return let_go();
+  settle();
   for (size_t i = 0; i < homes_.size(); ++i) begin_gather(i);
+  // To autograd, a backward pass from before would read what has changed.
+  for (const auto& [name, parameter] : parameters_) parameter.unsafeGetTensorImpl()->bump_version();
 }
 
 void Shards::arrive(std::string_view module) {

@@ -1,6 +1,7 @@
 #include "toolkit/checkpoint/store.h"
 
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/collectives.h>
 
 #include <algorithm>
 #include <charconv>
@@ -226,7 +227,11 @@ CheckpointStore::Path CheckpointStore::save(int64_t step, const TensorFiles& ten
       remove_old(step);
     }
   } catch (...) {
-    if (!leads()) throw;
+    if (!leads()) {
+      // A leader that failed removes the folder, and says why.
+      if (files_.exists(folder_ / checkpoint_name(step, partial_suffix))) throw;
+      throw policies::CollectiveError("while a checkpoint is written");
+    }
     // A full disk should not stay full of a checkpoint that cannot be used. If even this fails, the next save
     // does it; the first error is the one to report.
     try {

@@ -75,7 +75,8 @@ class CheckpointStore {
   const uint64_t max_file_bytes_;
 };
 
-/// A checkpoint whose files all were what its manifest says when it was opened.
+/// A checkpoint whose files all were what its manifest says when it was opened; of several ranks each its
+/// share.
 class Checkpoint {
  public:
   int64_t step() const { return step_; }

@@ -57,7 +57,8 @@ bool is_harmless(const std::string& table, const std::string& key) {
             "train.keep_checkpoints", "train.validate_every", "train.validate_ema", "train.on_not_finite",
             "train.most_skipped", "train.slow_step", "train.allow_thread_change", "data.samples",
             "data.on_corrupt", "data.fingerprint", "data.allow_change", "data.prefetch", "data.threads",
-            // Where the average lives, not what it is.
+            // Where weights and the average live, not what they are.
+            "policies.shard.enabled", "policies.shard.level", "policies.shard.prefetch",
             "policies.ema.device", "policies.ema.pinned"});
 }
 

@@ -117,7 +117,7 @@ class GlooRanks final : public JoinedRanks {
     try {
       std::vector<at::Tensor> view{
           at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::kDouble)};
-      group_->allreduce(view)->wait();
+      control_->allreduce(view)->wait();
     } catch (const std::exception& error) {
       throw policies::CollectiveError(fmt::format("{}: {}", when, policies::collective_cause(error)));
     }
@@ -298,8 +298,13 @@ class GlooRanks final : public JoinedRanks {
                       toml_text(interface), name_, first_line(error.what())));
     }
     try {
-      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(launch_.rank),
-                                                           static_cast<int>(launch_.ranks), options);
+      const auto opened = [&](const char* name) {
+        return c10::make_intrusive<c10d::ProcessGroupGloo>(
+            c10::make_intrusive<c10d::PrefixStore>(name, store_), static_cast<int>(launch_.rank),
+            static_cast<int>(launch_.ranks), options);
+      };
+      group_ = opened("tensors");
+      control_ = opened("control");
     } catch (const std::exception& error) {
       throw not_answering(name_, "no connection to another rank", error);
     }
@@ -325,7 +330,8 @@ class GlooRanks final : public JoinedRanks {
   // By which the others notice. Not waited for: its threads may wait for ranks that wait for this one's,
   // which the process' end ends.
   void let_group_go() {
-    std::thread([group = std::move(group_)]() mutable { group.reset(); }).detach();
+    for (auto* const group : {&group_, &control_})
+      std::thread([one = std::move(*group)]() mutable { one.reset(); }).detach();
   }
 
   bool has_reason_ = false;  // the store holds one
@@ -334,7 +340,8 @@ class GlooRanks final : public JoinedRanks {
   const milliseconds timeout_;
   const std::string name_;
   c10::intrusive_ptr<c10d::Store> base_, store_;  // of all starts; of this one
-  c10::intrusive_ptr<c10d::Backend> group_;
+  // What ranks say does not wait for the tensors that are on their way: Gloo's groups are queues.
+  c10::intrusive_ptr<c10d::Backend> group_, control_;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ class Ranks {
   virtual ~Ranks() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// Rank 0, which speaks for all and writes the run's folder.
+  /// Rank 0, which speaks for all and writes the run's folder, but files of checkpoints.
   bool leads() const { return rank() == 0; }
   /// "rank 1 on node07"
   virtual std::string name() const = 0;

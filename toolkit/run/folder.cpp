@@ -57,7 +57,10 @@ void check_shared(const Path& out, FileSystem& files, Ranks& ranks) {
       ranks.leader_says("mark in train.out", mark);
       ranks.meet(meeting);
     } catch (...) {
-      files.remove_all(out / mark);
+      try {
+        files.remove_all(out / mark);
+      } catch (const FileError&) {  // the first error is the one to report
+      }
       throw;
     }
     return files.remove_all(out / mark);
@@ -91,8 +94,6 @@ std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
     take_lock();
     check_free();  // again: another process may have come first
   }
-  for (const std::string& name : files_.list(out_))
-    if (name.starts_with(mark_prefix)) files_.remove_all(out_ / name);
   std::vector<std::string> notes;
   if (!continued_ && files_.exists(out_ / config_name)) {
     notes.push_back(out_.string() + " holds an earlier start that came to no " +

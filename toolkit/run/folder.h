@@ -27,7 +27,7 @@ ResumePoint open_resume_point(FileSystem& files, const std::filesystem::path& ch
 /// Makes the folder where it is not there.
 void check_shared(const std::filesystem::path& out, FileSystem& files, Ranks& ranks);
 
-/// The folder train.out for one run. Nothing is created in it before claim(), so that a start that is refused
+/// The folder train.out for one run. Nothing stays in it before claim(), so that a start that is refused
 /// is not in the way of the next; a folder that is in use already is locked from the beginning.
 class RunFolder {
  public:

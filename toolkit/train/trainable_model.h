@@ -62,8 +62,8 @@ class TrainableModel {
   virtual void read_packed(const Weights& /*weights*/) const {}
   /// Modules that run through the seam, in order of execution, each before those within it.
   virtual const std::vector<std::string>& paths() const = 0;
-  /// Those of paths() that read the weights below their own path, and that nobody else reads: where weights
-  /// are divided among ranks, they gather them.
+  /// Those of paths() that read the weights below their own path, and that nobody else reads: of several
+  /// ranks' weights they gather what is divided, and wait for what is on its way behind a step.
   virtual std::vector<std::string> weight_paths() const { return paths(); }
   virtual models::Seam& seam() = 0;
   c10::Device device() const { return parameters().front().second.device(); }

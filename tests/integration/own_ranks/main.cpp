@@ -74,12 +74,9 @@ int main(int argc, char** argv) {
   at::manual_seed(1);
   Net net;
   const NamedTensors parameters = net.named_parameters().pairs();
-  ShardLayout layout{.min_unit = 4096};
+  ShardLayout layout{.min_unit = 4096, .modules = net.paths};
   const bool divides_weights = argc > 1 && std::string_view(argv[1]) == "parameters";
-  if (divides_weights) {
-    layout.modules = net.paths;
-    layout.level = ShardLevel::parameters;
-  }
+  if (divides_weights) layout.level = ShardLevel::parameters;
   const std::unique_ptr<Shards> shards =
       ranks == 1 ? std::make_unique<Shards>(parameters, layout)
                  : std::make_unique<Shards>(own_group(rank, ranks), parameters, layout);

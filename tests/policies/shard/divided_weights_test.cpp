@@ -190,8 +190,8 @@ TEST_CASE("divided weights: what was gathered for a module that does not come go
     run(3);
     CHECK(gathered() == own + kWeight);
     CHECK(broadcasts(shards) == 4);
-    run(0);  // again, whose turn no pass has
-    CHECK(gathered() == own + kWeight);
+    run(0);  // another evaluation in the pass
+    CHECK(gathered() == own + 2 * kWeight);
   }
   CHECK(gathered() == own);
 }

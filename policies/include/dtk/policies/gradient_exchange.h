@@ -42,7 +42,7 @@ class GradientExchange : NotCopied {
   ~GradientExchange();
 
   /// Before each backward pass: one follows, at the ranks that contribute; a second is an error. Of divided
-  /// weights (ShardLayout::modules) one follows at each rank: at one that does not contribute it is of
+  /// weights (ShardLayout::level) one follows at each rank: at one that does not contribute it is of
   /// whatever samples, and counts for nothing. While it
   /// runs, the gradients of a unit that is ready are sent, and let go: from the last unit to the first, in
   /// this order at each rank, so that a unit waits for those behind it. Ordered, a rank holds P / W bytes of

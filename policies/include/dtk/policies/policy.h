@@ -73,8 +73,8 @@ class Policy {
   /// Once, before the first step that after_step_unless() follows: takes what memory it needs beside what is
   /// there, as nothing may be refused once weights have changed.
   virtual void reserve_for_skipping() {}
-  /// After each optimizer step. Reads no value on the host, and takes no memory on the device, except what
-  /// several ranks gather.
+  /// After each optimizer step. Reads no value on the host, and takes no memory on the device; what several
+  /// ranks gather comes in its place.
   virtual void after_step() {}
   /// In place of after_step() where a step may turn out to have changed nothing: `skipped`, a float scalar on
   /// the parameters' device, is then 1, else 0. It keeps its value until the next before_step() has returned,

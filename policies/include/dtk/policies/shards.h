@@ -100,7 +100,7 @@ class Shards : NotCopied {
   /// go instead, and gathered again by who uses them.
   void gather();
   /// The same, begun: until it is settled, or those of a module have arrived, nobody reads the others'
-  /// weights or writes the own. Nothing where weights are divided.
+  /// weights or writes the own. Divided weights are let go instead.
   void begin_gather();
   void arrive(std::string_view module);
   void settle() const;

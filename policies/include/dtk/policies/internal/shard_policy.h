@@ -16,9 +16,9 @@ class ShardPolicy final : public Policy {
   std::string name() const override { return "shard"; }
   bool needs_steps() const override { return true; }
   bool needs_forward_scope() const override { return shards_.divides_weights() || shards_.gathers_late(); }
-  /// Divided weights of no module are gathered where a pass begins; all go where one without gradients ends.
+  /// Weights of no module have come where a pass begins; divided ones go where one without gradients ends.
   std::unique_ptr<PolicyScope> forward_scope() override;
-  /// Lets divided weights go, which the step makes out of date.
+  /// Lets divided weights go, which the step makes out of date; late ones have come.
   void before_step() override;
   /// Gathers the weights that other ranks updated, or begins to where their readers are known
   /// (ShardLayout::modules); not those that are divided.

@@ -43,9 +43,9 @@ class GradientExchange : NotCopied {
 
   /// Before each backward pass: one follows, at the ranks that contribute; a second is an error. Of divided
   /// weights (ShardLayout::level) one follows at each rank: at one that does not contribute it is of
-  /// whatever samples, and counts for nothing. While it
-  /// runs, the gradients of a unit that is ready are sent, and let go: from the last unit to the first, in
-  /// this order at each rank, so that a unit waits for those behind it. Ordered, a rank holds P / W bytes of
+  /// whatever samples, and counts for nothing. While it runs, the gradients of a unit that is ready are sent,
+  /// and let go: from the last unit to the first, in this order at each rank, so that a unit waits for those
+  /// behind it. Ordered, a rank holds P / W bytes of
   /// sums between two rounds (P: bytes of all units); beside them a pass takes the bytes of the units that
   /// wait, and twice those of the one that is on its way, which it is until the next one is sent. Native, it
   /// holds the gradients themselves between two rounds, and only the last round sends.

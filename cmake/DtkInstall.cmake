@@ -44,9 +44,11 @@ set_target_properties(${DTK_PROGRAMS} PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS ${DTK_PROGRAMS} COMPONENT programs
         RUNTIME_DEPENDENCIES PRE_INCLUDE_REGEXES "^lib(fmt|crypto|jpeg|png16|webp)\\." PRE_EXCLUDE_REGEXES ".*"
         RUNTIME DESTINATION "${DTK_PROGRAM_DIR}" LIBRARY DESTINATION "${DTK_PROGRAM_DIR}")
-if(TARGET dtk_cuda_kernels)
-  install(TARGETS dtk_cuda_kernels LIBRARY DESTINATION "${DTK_PROGRAM_DIR}" COMPONENT programs)
-endif()
+foreach(library dtk_cuda_kernels dtk_nccl)
+  if(TARGET ${library})
+    install(TARGETS ${library} LIBRARY DESTINATION "${DTK_PROGRAM_DIR}" COMPONENT programs)
+  endif()
+endforeach()
 foreach(program IN LISTS DTK_PROGRAMS)
   install(PROGRAMS "$<TARGET_FILE:dit-launch>" DESTINATION "${CMAKE_INSTALL_BINDIR}" RENAME ${program} COMPONENT programs)
   install(FILES toolkit/programs/completions.bash DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions"

@@ -116,7 +116,7 @@ void run(const cxxopts::ParseResult& parsed) {
   MemoryMeters meters(config.memory, at::kCPU);
   SteadyClock clock;
   const auto data = std::make_shared<DrawnDialogues>(config);
-  Trainer trainer(config, at::kCPU, data, clock, [&](const TrainableModel& model) {
+  Trainer trainer(config, at::kCPU, data, clock, [&](const TrainableModel& model, const policies::Shards&) {
     load_weights(open_weights(files, {weights, "", "--weights", "", ""}), model);
     bench::fill_zeros(model.parameters(), policies::make_generator(at::kCPU, 2));
   });

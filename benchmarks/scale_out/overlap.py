@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("program", type=Path)
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--prefetch", type=int, default=1, help="policies.shard.prefetch, where weights are divided")
     arguments = parser.parse_args()
     if why := missing():
         sys.exit("overlap: " + why)
@@ -98,6 +99,8 @@ def main() -> None:
         print("|---|---:|---:|---:|---:|---:|")
         for level in ("optimizer", "parameters"):
             job = JOB | {"data.batch": arguments.batch, "policies.shard.level": f'"{level}"'}
+            if level == "parameters":
+                job["policies.shard.prefetch"] = arguments.prefetch
             times: dict[int, list[float]] = {0: [], MEGABITS: []}
             with tempfile.TemporaryDirectory() as name:
                 write_inputs(Path(name))

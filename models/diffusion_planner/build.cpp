@@ -24,10 +24,11 @@ enum class Init { xavier, small, zero };
 class Builder {
  public:
   Builder(const Options& options, c10::Device device, std::optional<at::Generator> generator,
-          NamedTensors& parameters)
+          const ParameterMade& made, NamedTensors& parameters)
       : options_(options),
         tensors_(at::TensorOptions().dtype(at::kFloat).device(device)),
         generator_(std::move(generator)),
+        made_(made),
         parameters_(parameters) {}
 
   Encoder encoder(const std::string& path);
@@ -37,6 +38,7 @@ class Builder {
   at::Tensor add(const std::string& name, at::Tensor value) {
     value.set_requires_grad(true);
     parameters_.emplace_back(name, value);
+    if (made_) made_(name, value);
     return value;
   }
   at::Tensor zeros(at::IntArrayRef shape) { return at::zeros(shape, tensors_); }
@@ -94,6 +96,7 @@ class Builder {
   const Options& options_;
   at::TensorOptions tensors_;
   std::optional<at::Generator> generator_;
+  const ParameterMade& made_;
   NamedTensors& parameters_;
 };
 
@@ -292,8 +295,8 @@ void add_paths(Paths& to, const Decoder& decoder) {
 }  // namespace
 
 Parts build(const Options& options, c10::Device device, std::optional<at::Generator> generator,
-            NamedTensors& parameters, Paths& paths) {
-  Builder builder(options, device, std::move(generator), parameters);
+            const ParameterMade& made, NamedTensors& parameters, Paths& paths) {
+  Builder builder(options, device, std::move(generator), made, parameters);
   const bool nested = options.upstream();  // it wraps both in modules of the same name
   Parts parts;
   parts.encoder = builder.encoder(nested ? "encoder.encoder" : "encoder");

@@ -54,11 +54,11 @@ void check_denoise(const at::Tensor& x, const at::Tensor& t, const DiffusionPlan
 }  // namespace
 
 DiffusionPlanner::DiffusionPlanner(const DiffusionPlannerOptions& options, c10::Device device,
-                                   std::optional<at::Generator> generator)
+                                   std::optional<at::Generator> generator, const ParameterMade& made)
     : options_(resolved(options)) {
   at::NoGradGuard no_grad;
   parts_ = std::make_shared<diffusion_planner::Parts>(
-      diffusion_planner::build(options_, device, std::move(generator), parameters_, paths_));
+      diffusion_planner::build(options_, device, std::move(generator), made, parameters_, paths_));
 }
 
 DrivingContext DiffusionPlanner::encode(const DrivingScene& scene, bool training) const {

@@ -97,7 +97,7 @@ struct Parts {
 /// Initialised parts; adds their parameters in the order of the published state dict, and the paths of
 /// modules. `options` are resolved.
 Parts build(const DiffusionPlannerOptions& options, c10::Device device,
-            std::optional<at::Generator> generator, NamedTensors& parameters,
+            std::optional<at::Generator> generator, const ParameterMade& made, NamedTensors& parameters,
             std::vector<std::string>& paths);
 
 /// (N, O, D)

@@ -44,10 +44,12 @@ struct Dit::Builder {
   Dit& dit;
   at::TensorOptions options;
   std::optional<at::Generator> generator;
+  const ParameterMade& made;
 
   at::Tensor add(const std::string& name, at::Tensor value, bool trainable = true) {
     value.set_requires_grad(trainable);
     dit.parameters_.emplace_back(name, value);
+    if (made) made(name, value);
     return value;
   }
   at::Tensor zeros(at::IntArrayRef shape) { return at::zeros(shape, options); }
@@ -82,10 +84,11 @@ struct Dit::Builder {
   }
 };
 
-Dit::Dit(const DitOptions& options, c10::Device device, std::optional<at::Generator> generator)
+Dit::Dit(const DitOptions& options, c10::Device device, std::optional<at::Generator> generator,
+         const ParameterMade& made)
     : options_(resolved(options)) {
   at::NoGradGuard no_grad;
-  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator)};
+  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator), made};
   const int64_t hidden = *options_.hidden;
   const int64_t patch = *options_.patch;
   const auto inner = static_cast<int64_t>(static_cast<double>(hidden) * options_.mlp_ratio);

@@ -25,6 +25,7 @@ struct Llava::Builder {
   Llava& model;
   at::TensorOptions fp32;
   std::optional<at::Generator> generator;
+  const ParameterMade& made;
   bool trained = false;  // what is added now
   bool is_used = true;   // likewise, by the loss
 
@@ -36,6 +37,7 @@ struct Llava::Builder {
     value.set_requires_grad(trained);
     model.parameters_.emplace_back(name, value);
     if (trained && !is_used) model.unused_.push_back(name);
+    if (made) made(name, value);
     return value;
   }
   at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation = kDeviation) {
@@ -178,10 +180,11 @@ struct Llava::Builder {
   }
 };
 
-Llava::Llava(const LlavaOptions& options, c10::Device device, std::optional<at::Generator> generator)
+Llava::Llava(const LlavaOptions& options, c10::Device device, std::optional<at::Generator> generator,
+             const ParameterMade& made)
     : options_(resolved(options)) {
   const at::NoGradGuard no_grad;
-  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator)};
+  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator), made};
   build.trained = options_.trained.vision;
   build.tower();
   build.trained = options_.trained.projector;

@@ -27,6 +27,7 @@ struct Vggt::Builder {
   Vggt& model;
   c10::Device device;
   std::optional<at::Generator> generator;
+  const ParameterMade& made;
 
   at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
                  at::IntArrayRef shape) {
@@ -36,6 +37,7 @@ struct Vggt::Builder {
     fill(value);
     value.set_requires_grad(true);
     model.parameters_.emplace_back(name, value);
+    if (made) made(name, value);
     return value;
   }
   at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation = kVggtDeviation) {
@@ -178,12 +180,12 @@ struct Vggt::Builder {
 };
 
 Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator,
-           VggtTypes types)
+           VggtTypes types, const ParameterMade& made)
     : options_(resolved(options)), types_(types) {
   if (const auto found = problems(options); !found.empty())
     throw std::invalid_argument(found.front().message);
   const at::NoGradGuard no_grad;
-  Builder build{*this, device, std::move(generator)};
+  Builder build{*this, device, std::move(generator), made};
   build.aggregator();
   if (options_.camera) build.camera_head();
   if (options_.depths) build.dense_head("depth_head", 2);

@@ -31,6 +31,16 @@ void allow_reads(Storage& storage) {
     storage.clear_data_ptr_access_error_msg_();
 }
 
+// As `like`, of the same size, with this memory.
+at::Tensor over(at::DataPtr memory, const at::Tensor& like) {
+  at::Tensor made = like.tensor_data();
+  made.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+  made.unsafeGetTensorImpl()->set_storage_keep_dtype(
+      c10::Storage(c10::Storage::use_byte_size_t(), like.nbytes(), std::move(memory), /*allocator=*/nullptr,
+                   /*resizable=*/false));
+  return made;
+}
+
 constexpr std::string_view kNoModule;
 const std::vector<size_t> kNoUnits;
 
@@ -60,6 +70,22 @@ void Shards::Home::let_go() {
   refuse_reads(storage(), complaint);
   is_whole = is_ahead = false;
   without_gradient = 0;
+}
+
+at::Tensor Shards::Home::second_view() const {
+  return over(at::DataPtr(storage().mutable_data(), whole.device()), whole);
+}
+
+void Shards::Home::send_off() {
+  received = over(storage().set_data_ptr(at::DataPtr(nullptr, whole.device())), whole);
+  refuse_reads(storage(), complaint);
+}
+
+void Shards::Home::come_back() {
+  if (!received.defined()) return;
+  allow_reads(storage());
+  storage().set_data_ptr_noswap(received.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
+  received.reset();
 }
 
 void Shards::name_users(const std::vector<std::string>& modules) {

@@ -19,8 +19,10 @@ inline constexpr char kWhenGathered[] = "in the exchange of weights";
 struct Shards::Home {
   at::Tensor whole = {};  // (elements of the unit); its storage has memory while the unit is whole
   at::Tensor own = {};    // (elements of the own part)
-  std::string complaint;  // of who reads it while it is not there
-  size_t members = 0;
+  // Late weights while they are on their way: the unit's memory.
+  at::Tensor received = {};
+  std::string complaint;        // of who reads the unit while it is not there
+  size_t members = 0;           // that have moved in
   int64_t uses = 0;             // modules that run
   size_t without_gradient = 0;  // members that a backward pass has yet to reach; 0: none is under way
   bool is_whole = false;        // or on its way
@@ -35,6 +37,11 @@ struct Shards::Home {
   }
   void take_memory();
   void let_go();
+  // What `whole` is, in a storage of its own, and of a version of its own.
+  at::Tensor second_view() const;
+  // The unit's memory moves out of its storage, into `received`, and back.
+  void send_off();
+  void come_back();
 };
 
 // The units that a pass gathers for its modules, one after the other: the same at each rank, so that all

@@ -15,6 +15,8 @@
 namespace dtk::policies {
 namespace {
 
+// Units on their way at once: one alone leaves a slow link idle while its last bytes are answered.
+constexpr size_t kMaxOnTheirWay = 2;
 constexpr char kWhat[] = "in the exchange of gradients";
 
 Collectives& collectives_of(Shards& shards) {
@@ -140,7 +142,7 @@ void GradientExchange::send(Unit& unit) {
     // Of passes before, where this rank had none in this round.
     for (size_t i = 0; adds_[rank_] && i < unit.layout.members.size(); ++i) take(unit, i);
   }
-  arrive();
+  if (on_their_way_.size() == kMaxOnTheirWay) arrive_first();
   depart(unit);
 }
 
@@ -162,12 +164,12 @@ void GradientExchange::depart(Unit& unit) {
   }
   unit.pending =
       collectives_.begin_all_to_all(unit.received, unit.bucket, std::move(taken), std::move(given), kWhat);
-  on_its_way_ = &unit;
+  on_their_way_.push_back(&unit);
 }
 
-void GradientExchange::arrive() {
-  if (on_its_way_ == nullptr) return;
-  Unit& unit = *std::exchange(on_its_way_, nullptr);
+void GradientExchange::arrive_first() {
+  Unit& unit = *on_their_way_.front();
+  on_their_way_.pop_front();
   collectives_.wait_for(unit.pending, kWhat);
   free_now(unit.bucket);
   const int64_t part = unit.part(rank_), adding = std::count(adds_.begin(), adds_.end(), true);
@@ -233,7 +235,7 @@ void GradientExchange::end_round() {
     if (aside_[i].defined()) put_back(i);
   aside_.clear();
   while (unsent_ > 0) send(*units_[--unsent_]);
-  arrive();
+  while (!on_their_way_.empty()) arrive_first();
   collectives_.add_up(values_, "in the exchange of losses");
   in_round_ = false;
 }
@@ -242,7 +244,7 @@ void GradientExchange::release() {
   in_round_ = false;
   aside_.clear();
   // What still runs of a collective, failed or left behind, may write into its tensors.
-  const Unit* const in_use = std::exchange(on_its_way_, nullptr);
+  const std::deque<Unit*> in_use = std::exchange(on_their_way_, {});
   adds_.assign(static_cast<size_t>(shards_.ranks()), false);
   for (const NamedTensors* const all : {&shards_.parameters(), &shards_.own()})
     for (const auto& [name, parameter] : *all) parameter.mutable_grad().reset();
@@ -250,7 +252,8 @@ void GradientExchange::release() {
     unit->forget_pass();
     unit->pending.reset();
     for (at::Tensor* const one : {&unit->bucket, &unit->received, &unit->sum, &unit->whole}) {
-      if (collectives_.has_failed() || unit.get() == in_use) {
+      const bool is_on_its_way = std::find(in_use.begin(), in_use.end(), unit.get()) != in_use.end();
+      if (collectives_.has_failed() || is_on_its_way) {
         one->reset();
       } else {
         free_now(*one);

@@ -66,13 +66,30 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
       throw std::invalid_argument(
           "Shards: weights are divided among the modules that read them, and none is named");
     name_users(layout.modules);
-    place_units(layout.level);
-    divide();
+    divides_weights_ = layout.level == ShardLevel::parameters;
+    alive_ = std::make_shared<char>();
+    make_homes();
   }
   list_norm_parts(norm_parts);
 }
 
 Shards::~Shards() = default;
+
+void Shards::make_homes() {
+  for (const ParameterUnit& unit : units_) {
+    Home& home = *homes_.emplace_back(std::make_unique<Home>());
+    home.complaint = divides_weights_
+                         ? "policies.shard.level = \"parameters\": " + unit.label +
+                               " are not on this rank: they are read outside of the module that they lie in; "
+                               "read them in it, or set \"optimizer\""
+                         : "policies.shard: " + unit.label +
+                               " are on their way behind a step: they are read outside of the module that "
+                               "they lie in; read them in it, or leave them out of ShardLayout::modules";
+  }
+  for (const auto& [name, parameter] : parameters_) own_.emplace_back(name, at::Tensor());
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!parameters_[i].second.is_meta()) move_in(i);
+}
 
 void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) {
   for (const auto& [name, parameter] : parameters) {
@@ -93,50 +110,53 @@ void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) 
   }
 }
 
-// Each in one storage, where its parts are sent from and received.
-void Shards::place_units(ShardLevel level) {
-  const at::NoGradGuard no_grad;
-  divides_weights_ = level == ShardLevel::parameters;
-  alive_ = std::make_shared<char>();
-  for (size_t i = 0; i < units_.size(); ++i) {
-    const ParameterUnit& unit = units_[i];
-    Home& home = *homes_.emplace_back(std::make_unique<Home>());
-    const auto options = parameters_[unit.members.front().index].second.options().requires_grad(false);
-    {
-      const OwnerScope owner(Category::parameters, divides_weights_ ? "gathered" : unit.label);
-      home.whole = at::zeros({unit.elements}, options);
-    }
-    for (const auto& [index, offset, elements] : unit.members) {
-      const at::Tensor parameter = parameters_[index].second;
-      const at::Tensor place = home.whole.narrow(0, offset, elements).view(parameter.sizes());
-      place.copy_(parameter);
-      parameter.set_data(place);
-    }
-    const int64_t begin = begin_of_part(i, rank());
-    home.own = home.whole.narrow(0, begin, ends_[i][static_cast<size_t>(rank())] - begin);
-    if (!divides_weights_) continue;
-    {
-      const OwnerScope owner(Category::parameters, unit.label);
-      home.own = home.own.clone();
-    }
-    home.members = unit.members.size();
-    home.complaint = "policies.shard.level = \"parameters\": " + unit.label +
-                     " are not on this rank: they are read outside of the module that they lie in; read them "
-                     "in it, or set \"optimizer\"";
-    watch_gradients(i);
-    home.let_go();
-  }
+void Shards::place(const std::string& name, const at::Tensor& parameter) {
+  const std::optional<size_t> index = index_of(name);
+  if (!index) return;
+  at::Tensor& known = parameters_[*index].second;
+  if (known.is_same(parameter)) return;
+  if (!known.is_meta() || known.sizes() != parameter.sizes())
+    throw std::invalid_argument("Shards: another tensor was laid out as " + name);
+  known = parameter;
+  if (divides_) move_in(*index);
 }
 
-void Shards::divide() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& [unit, member] = place_[i];
-    const ParameterPart part = part_of(i, rank());
-    const int64_t offset = units_[unit].members[member].offset;
-    const int64_t first = part.elements == 0 ? 0 : offset + part.begin - begin_of_part(unit, rank());
-    own_.emplace_back(parameters_[i].first,
-                      homes_[unit]->own.narrow(0, first, part.elements).detach().requires_grad_());
+// Into its unit's storage, where parts are sent from and received. A unit is divided as soon as it is full,
+// so that while a model is made no more than one of them is whole.
+void Shards::move_in(size_t parameter) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& from = parameters_[parameter].second;
+  const auto& [index, member] = place_[parameter];
+  const ParameterUnit& unit = units_[index];
+  Home& home = *homes_[index];
+  if (!home.whole.defined()) {
+    const OwnerScope owner(Category::parameters, divides_weights_ ? "gathered" : unit.label);
+    home.whole = at::zeros({unit.elements}, from.options().requires_grad(false));
   }
+  const ParameterUnit::Member& where = unit.members[member];
+  const at::Tensor to = home.whole.narrow(0, where.offset, where.elements).view(from.sizes());
+  to.copy_(from);
+  from.set_data(to);
+  if (++home.members == unit.members.size()) divide(index);
+}
+
+void Shards::divide(size_t unit) {
+  Home& home = *homes_[unit];
+  const int64_t begin = begin_of_part(unit, rank());
+  const at::Tensor all = gathers_late() ? home.second_view() : home.whole;
+  home.own = all.narrow(0, begin, ends_[unit][static_cast<size_t>(rank())] - begin);
+  if (divides_weights_) {
+    const OwnerScope owner(Category::parameters, units_[unit].label);
+    home.own = home.own.clone();
+  }
+  for (const auto& [index, offset, elements] : units_[unit].members) {
+    const ParameterPart part = part_of(index, rank());
+    const int64_t first = part.elements == 0 ? 0 : offset + part.begin - begin;
+    own_[index].second = home.own.narrow(0, first, part.elements).detach().requires_grad_();
+  }
+  if (!divides_weights_) return;
+  watch_gradients(unit);
+  home.let_go();
 }
 
 int64_t Shards::begin_of_part(size_t unit, int64_t rank) const {
@@ -177,14 +197,18 @@ void Shards::list_norm_parts(int64_t parts) {
 }
 
 void Shards::begin_gather(size_t unit) {
+  Home& home = *homes_[unit];
+  if (gathers_late()) home.send_off();
   // With a version of its own: to autograd the weights are those that it saved.
-  homes_[unit]->coming =
-      collectives_->begin_share_parts(homes_[unit]->whole.tensor_data(), ends_[unit], kWhenGathered);
+  const at::Tensor into = home.received.defined() ? home.received : home.whole.tensor_data();
+  home.coming = collectives_->begin_share_parts(into, ends_[unit], kWhenGathered);
 }
 
 void Shards::finish_gather(size_t unit) const {
-  auto coming = std::exchange(homes_[unit]->coming, {});
+  Home& home = *homes_[unit];
+  auto coming = std::exchange(home.coming, {});
   for (Collectives::Pending& one : coming) collectives_->wait_for(one, kWhenGathered);
+  home.come_back();
 }
 
 void Shards::begin_gather() {
@@ -226,7 +250,8 @@ void Shards::each_part(size_t parameter, const at::Tensor& own,
     at::Tensor received;
     {
       const OwnerScope owner(Category::parameters, "gathered");
-      received = at::empty({part.elements}, own.options());
+      // An average in host memory, too, comes by the group of the device.
+      received = at::empty({part.elements}, own.options().device(parameters_[parameter].second.device()));
     }
     collectives_->receive(received, from, kWhenWritten);
     take(received);
@@ -235,7 +260,8 @@ void Shards::each_part(size_t parameter, const at::Tensor& own,
 }
 
 void Shards::give_part(const at::Tensor& own, int64_t to) const {
-  if (divides_ && own.numel() > 0) collectives_->send(own, to, kWhenWritten);
+  if (!divides_ || own.numel() == 0) return;
+  collectives_->send(own.to(parameters_.front().second.device()), to, kWhenWritten);
 }
 
 std::optional<size_t> Shards::index_of(const std::string& name) const {

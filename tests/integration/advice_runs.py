@@ -94,6 +94,7 @@ PROVOKED: dict[str, list[Provoked]] = {
         rule("schedule.kind", schedule__kind="epochs"),
         rule("schedule.warmup", schedule__warmup=1000),
         rule("policies.checkpoint.keep", policies__checkpoint__keep="auto"),
+        rule("policies.shard.level", policies__shard__level="auto"),
         rule("policies.precision.enabled", policies__precision__enabled="true", policies__precision__cpu="bf16"),
         rule("policies.attention.enabled", policies__attention__enabled="false",
              policies__checkpoint__keep='["aten::scaled_dot_product_attention"]'),
@@ -198,6 +199,7 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
         ("policies.checkpoint.keep", "tests/toolkit/plan/placement_run_test.cpp", 'nobody plans this run; set policies.checkpoint.keep = "block"'),
     ],
     "toolkit/distributed/agreement.cpp": [
+        ("distributed.backend", "tests/integration/ranks_test.py", r'CPU; set distributed\.backend = "auto"'),
         ("data.batch", "tests/integration/ranks_test.py", r"3 ranks do not divide it; set data\.batch = 9"),
         ("train.accumulate", "tests/integration/ranks_test.py", r"1, 2 or 4 ranks, or set train\.accumulate = 6"),
         ("memory.split", "tests/integration/ranks_test.py", r"set memory\.split = 1 and raise train\.accumulate"),

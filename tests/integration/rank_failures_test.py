@@ -13,7 +13,7 @@ from pathlib import Path
 import programs
 from png import write_png
 from programs import end, settings
-from ranks import JOB, RanksTest, free_port
+from ranks import JOB, RanksTest, free_port, processes_of
 
 TORCHRUN = Path("torchrun")
 
@@ -163,19 +163,6 @@ class Launchers(RanksTest):
             *("--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--max-restarts", "3"),
         )
 
-    def processes_of(self, launcher: int) -> list[int]:
-        """The ranks that a launcher has started."""
-        found = []
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-                command = status.with_name("cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if parent == launcher and command.split(b"\0")[0].endswith(b"dit-train"):
-                found.append(int(status.parent.name))
-        return sorted(found)
-
     def test_a_killed_rank_is_started_again_and_goes_on_with_the_same_bits(self):
         job = JOB | {"train__steps": 300, "train__checkpoint_every": 20, "schedule__kind": '"constant"'}
         self.assert_done(self.train(train__out="alone", **job))
@@ -188,7 +175,7 @@ class Launchers(RanksTest):
         )  # fmt: skip
         self.addCleanup(end, launcher)
         self.wait_for(launcher, "run/log.jsonl", '"event":"step"')  # before its first checkpoint, or behind it
-        killed = self.processes_of(launcher.pid)
+        killed = processes_of(launcher.pid)
         self.assertEqual(len(killed), 2)
         os.kill(killed[1], signal.SIGKILL)
         errors = launcher.communicate(timeout=90)[1]

@@ -39,6 +39,20 @@ def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
     return os.environ | {name: str(value) for name, value in own.items()} | {"OMP_NUM_THREADS": "1"}
 
 
+def processes_of(launcher: int) -> list[int]:
+    """The ranks that a launcher has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
+            command = status.with_name("cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == launcher and command.split(b"\0")[0].endswith(b"dit-train"):
+            found.append(int(status.parent.name))
+    return sorted(found)
+
+
 class RanksTest(ProgramTest):
 
     def start_rank(

@@ -21,6 +21,7 @@
 #include "toolkit/plan/inference.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/worlds.h"
+#include "toolkit/report/level_choice.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
 
@@ -285,6 +286,17 @@ void report_inference(const PlanJob& job) {
   check_budget(job, plan);
 }
 
+// A largest batch is that of the level that takes least.
+std::string choose_level_by_plans(LoadedConfig& loaded, const PlanArguments& arguments, c10::Device device,
+                                  const planner::SimulationOptions& options) {
+  if (level_is_open(loaded.config) && loaded.ranks > 1 && !arguments.max_batch.empty())
+    loaded.config.policies.shard.level = policies::ShardLevel::parameters;
+  return choose_level(loaded, [&](LoadedConfig one) {
+    if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
+    return plan_highest_rank(one, device, options).need_in(kBudget).bytes();
+  });
+}
+
 }  // namespace
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
@@ -298,6 +310,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (!arguments.infer) check_end_of(loaded);
   resolve_threads(loaded);
   share_out(loaded, arguments.world);
+  if (arguments.world > 1 || !arguments.worlds.empty()) check_backend(loaded, device);
   resolve_budget(loaded, device);
   family_of(loaded.config).measure_data(loaded.config);
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
@@ -307,6 +320,10 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   options.fold = arguments.fold;
   options.terms = arguments.terms;
   if (measured) options = with_calibration(options, *measured);
+  if (arguments.worlds.empty() && !arguments.infer) {
+    const std::string choice = choose_level_by_plans(loaded, arguments, device, options);
+    if (!choice.empty() && !arguments.json) print(choice + "\n\n");
+  }
   const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty() && arguments.worlds.empty() &&

@@ -285,15 +285,22 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
+enum class Backend { automatic, nccl, gloo };
+constexpr auto enum_texts(Backend) {
+  return std::array{"auto", "nccl", "gloo"};
+}
+
 /// Of a run on several ranks (distributed/); without effect on one.
 struct DistributedOptions {
-  double timeout = 600;        // seconds that a rank waits for another
-  std::string interface = "";  // network interface of Gloo; "": of the address of the host's name
+  Backend backend = Backend::automatic;  // what moves tensors; "auto": nccl on GPUs, gloo on CPUs
+  double timeout = 600;                  // seconds that a rank waits for another
+  std::string interface = "";            // network interface of Gloo; "": of the address of the host's name
   policies::GradientSums reduce = policies::GradientSums::ordered;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [timeout, interface, reduce] = self;
+    auto& [backend, timeout, interface, reduce] = self;
+    visit("backend", backend, "");
     visit("timeout", timeout, "[1, 86400]");
     visit("interface", interface, "");
     visit("reduce", reduce, "");

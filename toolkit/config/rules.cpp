@@ -136,6 +136,12 @@ class Rules final : public RuleCheck {
            "not set; set it, or " +
                advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)));
     }
+    if (level_is_open(config_) && !config_.memory.budget) {
+      fail("policies.shard.level",
+           "policies.shard.level = \"auto\" is the first that fits memory.budget, which is not set; set it, "
+           "or " +
+               advise("policies.shard.level", toml_text(policies::ShardLevel::optimizer)));
+    }
     check_policies();
     check_written();
   }
@@ -289,6 +295,11 @@ bool placement_is_open(const RunConfig& config) {
   const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
   return checkpoint.enabled != policies::Enabled::off &&
          checkpoint.keep.word == policies::KeepWord::automatic;
+}
+
+bool level_is_open(const RunConfig& config) {
+  const policies::ShardOptions& shard = config.policies.shard;
+  return shard.enabled != policies::Enabled::off && shard.level == policies::ShardLevel::automatic;
 }
 
 }  // namespace dtk

@@ -43,5 +43,7 @@ bool switched_off(const RunConfig& config, const std::string& table);
 
 /// Whether a plan has to choose what is recomputed: keep = "auto" of a policy that is not switched off.
 bool placement_is_open(const RunConfig& config);
+/// Likewise what is divided: level = "auto" of a policy that is not switched off.
+bool level_is_open(const RunConfig& config);
 
 }  // namespace dtk

@@ -111,6 +111,26 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
   return device;
 }
 
+std::string device_of_rank(const std::string& name, int64_t rank_here) {
+  return device_of_rank(name, rank_here, name == "cpu" ? 0 : ask_driver().devices);
+}
+
+std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices) {
+  if (name == "cpu") return name;
+  if (name.starts_with("cuda:")) {
+    throw ConfigError("--device " + name +
+                      ": each of several ranks takes the GPU of its number on its host; use --device cuda");
+  }
+  if (devices == 0) return name;  // open_device() knows why
+  if (devices == 1) return "cuda:0";
+  if (rank_here < devices) return fmt::format("cuda:{}", rank_here);
+  throw ConfigError(
+      fmt::format("--device {}: this host has {} CUDA devices, and this is its rank {}, from 0; start at "
+                  "most {} ranks on "
+                  "it, or use --device cpu",
+                  name, devices, rank_here, devices));
+}
+
 std::optional<int64_t> device_memory(c10::Device device) {
   if (device.is_cuda()) return cuda_memory(device.has_index() ? device.index() : 0);
   const int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);

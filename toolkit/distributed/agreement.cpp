@@ -87,6 +87,18 @@ void refuse_for_one_rank(const LoadedConfig& loaded) {
   }
 }
 
+void check_backend(const LoadedConfig& loaded, c10::Device device) {
+  const Backend backend = loaded.config.distributed.backend;
+  const std::string advice = advise("distributed.backend", toml_text(Backend::automatic));
+  if (backend == Backend::nccl && !device.is_cuda())
+    refuse(loaded, "distributed.backend", "NCCL is for GPUs, and this rank trains on the CPU; " + advice);
+  if (backend == Backend::gloo && device.is_cuda()) {
+    refuse(loaded, "distributed.backend",
+           "Gloo exchanges tensors in host memory, and this rank trains on " + device.str() + "; " + advice +
+               ", or use --device cpu");
+  }
+}
+
 void agree_on_start(Ranks& ranks, const LoadedConfig& loaded, c10::Device device,
                     std::map<std::string, std::string> facts) {
   facts["device"] = c10::DeviceTypeName(device.type(), true);

@@ -18,6 +18,9 @@ void share_out(LoadedConfig& loaded, int64_t ranks, std::optional<int64_t> accum
 /// Throws ConfigError for what only one rank can do, where there are several.
 void refuse_for_one_rank(const LoadedConfig& loaded);
 
+/// Throws ConfigError where distributed.backend moves no tensors of `device` between several ranks.
+void check_backend(const LoadedConfig& loaded, c10::Device device);
+
 /// Throws ConfigError at each rank whose kind of device, other facts or configuration are not the leader's:
 /// the first that differs with both values. `facts`: by name, such as the program's version.
 void agree_on_start(Ranks& ranks, const LoadedConfig& loaded, c10::Device device,

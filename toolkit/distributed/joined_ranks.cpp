@@ -20,6 +20,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/distributed/nccl_group.h"
 
 namespace dtk {
 namespace {
@@ -92,9 +93,9 @@ bool is_final(ExitCode code) {
   return code == ExitCode::configuration || code == ExitCode::memory || code == ExitCode::data;
 }
 
-class GlooRanks final : public JoinedRanks {
+class RanksByStore final : public JoinedRanks {
  public:
-  GlooRanks(const Launch& launch, const DistributedOptions& options)
+  RanksByStore(const Launch& launch, const DistributedOptions& options)
       : launch_(launch),
         timeout_(static_cast<int64_t>(options.timeout * 1000)),
         name_(fmt::format("rank {} on {}", launch.rank, host_name())) {
@@ -108,6 +109,12 @@ class GlooRanks final : public JoinedRanks {
   int64_t size() const override { return launch_.ranks; }
   std::string name() const override { return name_; }
   c10::intrusive_ptr<c10d::Backend> group() const override { return group_; }
+
+  void take_device(c10::Device device, const std::string& nccl) override {
+    if (!device.is_cuda()) return;
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
+    group_ = open_nccl_group(nccl, store, launch_.rank, launch_.ranks, timeout_);
+  }
 
   std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char* when) override {
     *gives_signs_ = false;  // from now on the group notices
@@ -297,6 +304,9 @@ class GlooRanks final : public JoinedRanks {
           fmt::format("distributed.interface = {}: {} has no such network interface with an address: {}",
                       toml_text(interface), name_, first_line(error.what())));
     }
+    // Each runs one collective at a time; with two of them, weights that come from both of two ranks left a
+    // third of a slow link idle.
+    options->threads = 8;
     try {
       const auto opened = [&](const char* name) {
         return c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -331,7 +341,10 @@ class GlooRanks final : public JoinedRanks {
   // which the process' end ends.
   void let_group_go() {
     for (auto* const group : {&group_, &control_})
-      std::thread([one = std::move(*group)]() mutable { one.reset(); }).detach();
+      std::thread([one = std::move(*group)]() mutable {
+        if (one->getBackendName() == "nccl") one->abort();
+        one.reset();
+      }).detach();
   }
 
   bool has_reason_ = false;  // the store holds one
@@ -350,7 +363,7 @@ JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options)
   // c10d prints what it also throws, with the frames of its stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
   c10::initLogging();
-  return new GlooRanks(launch, options);
+  return new RanksByStore(launch, options);
 }
 
 }  // namespace dtk

@@ -1,7 +1,10 @@
 // Ranks that are processes: LibTorch's store, by which they find each other, and its group on the CPU, Gloo.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "toolkit/config/config.h"
 #include "toolkit/core/errors.h"
@@ -18,6 +21,9 @@ struct LastWord {
 
 class JoinedRanks : public Ranks {
  public:
+  /// The device that this rank trains on, after open_device(). Until then it is the CPU; for a GPU, group()
+  /// is one of NCCL from now on, which the library at `nccl` makes. Throws ConfigError where there is none.
+  virtual void take_device(c10::Device device, const std::string& nccl) = 0;
   /// Leaves the reason for the others, if none has left one before, and lets the connections go, by which
   /// they notice. True if it is the first. Only part() may be called after it.
   virtual bool leave_word(const LastWord& word) = 0;

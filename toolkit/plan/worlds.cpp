@@ -64,6 +64,7 @@ PlannedWorlds plan_worlds(const LoadedConfig& loaded, c10::Device device, const 
   PlannedWorlds planned;
   for (const int64_t ranks : worlds) {
     LoadedConfig one = on_ranks(loaded, ranks);
+    if (level_is_open(one.config)) one.config.policies.shard.level = policies::ShardLevel::optimizer;
     planned.plans.push_back(plan_one(one, device, options));
     if (!divides(one) || one.config.policies.shard.level == kParameters) continue;
     one.config.policies.shard.level = kParameters;

@@ -137,14 +137,6 @@ void take_cuda_kernels(policies::FusionOptions& fusion) {
   fusion.cuda = false;
 }
 
-// CUDA's are not taught to find each other yet.
-void refuse_device(const std::string& device) {
-  if (device == "cpu") return;
-  if (device == "auto" && open_device(device).is_cpu()) return;
-  throw ConfigError("--device " + device +
-                    ": several ranks train on the CPU only; add --device cpu, or start one rank");
-}
-
 // The ranks that were started with this one; null: there are none.
 JoinedRanks* join(const std::optional<Launch>& launch, const LoadedConfig& loaded) {
   return launch ? join_ranks(*launch, loaded.config.distributed) : nullptr;
@@ -199,8 +191,13 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
     return ExitCode::done;
   }
 
-  if (ranks != nullptr) refuse_device(arguments.device);
-  const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
+  const std::string name =
+      ranks == nullptr ? arguments.device : device_of_rank(arguments.device, launch->rank_here);
+  const c10::Device device = open_device(name, loaded.config.memory.budget);
+  if (ranks != nullptr) {
+    check_backend(loaded, device);
+    ranks->take_device(device, nccl_library());
+  }
   if (device.is_cuda()) take_cuda_kernels(loaded.config.policies.fusion);
   if (ranks != nullptr) {
     agree_on_start(*ranks, loaded, device,

@@ -23,8 +23,12 @@ fs::path this_program() {
   return fs::read_symlink("/proc/self/exe", ignored);
 }
 
+fs::path beside_program(const char* name) {
+  return this_program().parent_path() / name;
+}
+
 fs::path cuda_kernels() {
-  return this_program().parent_path() / "libdtk_cuda_kernels.so";
+  return beside_program("libdtk_cuda_kernels.so");
 }
 
 /// By the file that the system has loaded, not by where one is looked for.
@@ -60,15 +64,22 @@ std::string open_cuda_kernels() {
   return ops::open_cuda_kernels(cuda_kernels());
 }
 
+std::string nccl_library() {
+  return beside_program("libdtk_nccl.so");
+}
+
 std::string doctor() {
   std::error_code ignored;
-  const std::string library = cuda_kernels();
+  const std::string library = cuda_kernels(), nccl = nccl_library();
   return launch::doctor_text(DTK_VERSION, loaded_torch(), DTK_TORCH_MINOR, launch::this_machine(),
                              launch::configurations_of(this_program())) +
          "CUDA kernels    " +
          (fs::exists(library, ignored)
               ? library + ", not run on a GPU: policies.fusion.cuda = true takes them"
               : "none beside the program: policies.fusion.cuda has no effect on a GPU") +
+         "\nNCCL            " +
+         (fs::exists(nccl, ignored) ? nccl + ", not run on a GPU: for several ranks on GPUs"
+                                    : "none beside the program: several ranks train on the CPU only") +
          "\n";
 }
 

@@ -41,6 +41,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   }
   if (!follows) folder.check(resumed ? &*from : nullptr);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
+  std::string level;
+  if (!follows) level = settle_level(loaded, device, world);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
   if (!follows) refuse_if_none_can_run(plans, loaded, device, resumed, world);
@@ -78,7 +80,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   // Nobody reads the folder any more as it was.
   if (world.ranks != nullptr) world.ranks->meet("the run's first step");
   for (std::string& note : folder.claim(data.identity)) notes.push_back(std::move(note));
-  if (!adopted.empty()) notes.push_back(adopted);
+  for (const std::string& note : {adopted, level})
+    if (!note.empty()) notes.push_back(note);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
   std::optional<RunResult> trained = run->train(resumed, notes, plan, decision);
   while (!trained) {

@@ -13,6 +13,7 @@
 #include "toolkit/core/largest_fit.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
+#include "toolkit/report/level_choice.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_family.h"
@@ -172,6 +173,18 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
   loaded.config.train.allow_thread_change = false;  // of no use in a new run
   loaded.config.data.allow_change = false;
   return world.plan(loaded, device);
+}
+
+std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
+  return choose_level(loaded, [&](LoadedConfig one) -> std::optional<int64_t> {
+    // What takes less comes in later: a plan's choice, a precision that is measured.
+    if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
+    if (precision_is_open(one.config, device))
+      one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
+    const StartPlan plan = plan_run(world, std::move(one), device);
+    if (!plan.memory) return std::nullopt;
+    return MemoryNeed{.peak = plan.memory->peak(), .beside = plan.beside.bytes}.bytes();
+  });
 }
 
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {

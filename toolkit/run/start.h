@@ -42,6 +42,9 @@ void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig
 /// What the user should hear about the weights that a run begins with.
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
 
+/// Settles an open policies.shard.level by the plan of "optimizer". Returns a line to print, or "".
+std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world);
+
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);

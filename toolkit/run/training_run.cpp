@@ -45,8 +45,8 @@ class Run final : public TrainingRun {
         data_(data),
         trainer_(
             config_, device, data.split.training, world.clock,
-            [&](const TrainableModel& model) {
-              if (initial) load_weights(*initial, model);
+            [&](const TrainableModel& model, const policies::Shards& shards) {
+              if (initial) load_weights(*initial, model, &shards);
             },
             world.ranks),
         watch_(config_, device, world, trainer_),

@@ -50,7 +50,7 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
 
 std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config,
                                                 const ExportChanges& changes) const {
-  const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
+  const auto model = make_model(config, at::kMeta, std::nullopt, {});  // names and shapes only
   const Weights own = complete_weights(*model, weights);
   model->check_fit(own);
   const Exporting exporting = this->exporting(own, config, changes);

@@ -97,7 +97,8 @@ class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
   virtual std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                                     std::optional<at::Generator> generator) const = 0;
+                                                     std::optional<at::Generator> generator,
+                                                     const models::ParameterMade& made) const = 0;
 
   /// Opens what [data] names. `before`: of a run that goes on, what its data were, which decides what is held
   /// out (hold_out()); null for a new one. `progress` is told of what may take long. Throws ConfigError and

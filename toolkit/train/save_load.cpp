@@ -235,19 +235,11 @@ static void load_base(const Checkpoint& checkpoint, Trainer& trainer) {
   trainer.set_base(std::move(base));
 }
 
-// Of divided weights the own parts.
 static void load_weights_of_run(const Checkpoint& checkpoint, Trainer& trainer) {
-  const policies::Shards& shards = trainer.shards();
   std::vector<StoredTensor> stored = finite_tensors(checkpoint, kModelFile);
-  std::vector<NamedTensor> into = named(kept_tensors(trainer));
-  if (shards.divides_weights()) {
-    for (StoredTensor& one : stored) one = stored_own_part(shards, shards.index_of(one.name), one);
-    for (NamedTensor& one : into) {
-      const auto index = shards.index_of(one.name);
-      if (index) one.tensor = shards.own()[*index].second.detach();
-    }
-  }
-  copy_by_name(stored, into, (checkpoint.folder() / kModelFile).string());
+  models::NamedTensors into = kept_tensors(trainer);
+  take_own_parts(trainer.shards(), stored, into);
+  copy_by_name(stored, named(into), (checkpoint.folder() / kModelFile).string());
 }
 
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,

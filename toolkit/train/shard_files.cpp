@@ -19,4 +19,12 @@ StoredTensor stored_own_part(const policies::Shards& shards, std::optional<size_
   return part_of(stored, part.begin, part.elements);
 }
 
+void take_own_parts(const policies::Shards& shards, std::vector<StoredTensor>& stored,
+                    models::NamedTensors& into) {
+  if (!shards.divides_weights()) return;
+  for (StoredTensor& one : stored) one = stored_own_part(shards, shards.index_of(one.name), one);
+  for (auto& [name, parameter] : into)
+    if (const auto index = shards.index_of(name)) parameter = shards.own()[*index].second.detach();
+}
+
 }  // namespace dtk

@@ -1,10 +1,12 @@
 // Files hold whole tensors, whatever the ranks have of them.
 #pragma once
+#include <dtk/models/layers.h>
 #include <dtk/policies/shards.h>
 
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "toolkit/io/stored_tensor.h"
 
@@ -18,5 +20,8 @@ WrittenTensor written_whole(const policies::Shards& shards, size_t parameter, co
 /// another shape.
 StoredTensor stored_own_part(const policies::Shards& shards, std::optional<size_t> parameter,
                              const StoredTensor& stored);
+/// Where weights are divided, `stored` and `into`, parameters, become the parts of them that this rank has.
+void take_own_parts(const policies::Shards& shards, std::vector<StoredTensor>& stored,
+                    models::NamedTensors& into);
 
 }  // namespace dtk

@@ -7,12 +7,14 @@
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/text.h"
 #include "toolkit/train/model_family.h"
+#include "toolkit/train/shard_files.h"
 
 namespace dtk {
 
 std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                           std::optional<at::Generator> generator) {
-  return family_of(config).make_model(config, device, std::move(generator));
+                                           std::optional<at::Generator> generator,
+                                           const models::ParameterMade& made) {
+  return family_of(config).make_model(config, device, std::move(generator), made);
 }
 
 models::NamedTensors reached_parameters(const TrainableModel& model) {
@@ -51,10 +53,12 @@ models::NamedTensors frozen_parameters(const TrainableModel& model) {
   return frozen;
 }
 
-void load_weights(const Weights& weights, const TrainableModel& model) {
-  const Weights own = complete_weights(model, weights);
+void load_weights(const Weights& weights, const TrainableModel& model, const policies::Shards* shards) {
+  Weights own = complete_weights(model, weights);
   model.check_fit(own);
-  copy_weights(own, model.parameters());
+  models::NamedTensors into = model.parameters();
+  if (shards != nullptr) take_own_parts(*shards, own.tensors, into);
+  copy_weights(own, into);
   model.read_packed(own);
 }
 

@@ -19,6 +19,10 @@
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/io/stored_tensor.h"
 
+namespace dtk::policies {
+class Shards;
+}
+
 namespace dtk {
 
 class DataSource;
@@ -106,9 +110,10 @@ class TrainableModel {
 
 /// The model that `config` names, on `device`, initialised with draws from `generator` (absent: the device's
 /// default generator). Throws std::invalid_argument for options of which no model can be built. `config` is
-/// copied.
+/// copied. A family that does not call `made` has all weights whole at once where they are divided.
 std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                           std::optional<at::Generator> generator = std::nullopt);
+                                           std::optional<at::Generator> generator = std::nullopt,
+                                           const models::ParameterMade& made = {});
 
 /// Its parameters but for those that are unused: what optimizer and policies have to do with.
 models::NamedTensors reached_parameters(const TrainableModel& model);
@@ -120,7 +125,8 @@ Weights complete_weights(const TrainableModel& model, const Weights& weights);
 models::NamedTensors frozen_parameters(const TrainableModel& model);
 
 /// Checks the fit of the weights under own_names(), then copies them into the model's parameters, in their
-/// dtype and on their device.
-void load_weights(const Weights& weights, const TrainableModel& model);
+/// dtype and on their device; with `shards`, whose weights may be divided, into its own parts.
+void load_weights(const Weights& weights, const TrainableModel& model,
+                  const policies::Shards* shards = nullptr);
 
 }  // namespace dtk

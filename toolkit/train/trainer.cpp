@@ -40,30 +40,42 @@ Category category_of(const TrainableModel& model, const std::string& name, const
                                                                       : Category::frozen;
 }
 
-std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device device,
-                                            const std::function<void(const TrainableModel&)>& initialise) {
+// "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
+std::string label_of(const TrainableModel& model, const std::string& name) {
+  std::string label = name;
+  for (const std::string& path : model.paths())
+    if (name.starts_with(path + ".")) label = path;
+  return label;
+}
+
+// Each parameter goes to its unit as soon as it is made: what has to be known of all, a model without values
+// tells.
+Trainer::Built build(const RunConfig& config, c10::Device device, const Ranks* ranks,
+                     const Trainer::Initialise& initialise) {
   const OwnerScope owner(Category::parameters, "model");
-  auto model =
-      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
-  for (const auto& [name, parameter] : model->parameters()) {
-    // "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
-    std::string label = name;
-    for (const std::string& path : model->paths()) {
-      if (name.starts_with(path + ".")) label = path;
-    }
-    policies::claim(parameter, category_of(*model, name, parameter), label);
+  const std::unique_ptr<TrainableModel> shapes = make_model(config, at::kMeta);
+  Trainer::Built built;
+  built.shards = shards_of(config, *shapes, ranks);
+  const auto made = [&](const std::string& name, const at::Tensor& parameter) {
+    const std::string label = label_of(*shapes, name);
+    policies::claim(parameter, category_of(*shapes, name, parameter), label);
     policies::claim_gradient_when_written(parameter, label);
     policies::name_parameter(parameter, name);
-  }
-  for (const auto& [name, tensor] : model->packed()) {
-    std::string label = name;
-    for (const std::string& path : model->paths()) {
-      if (name.starts_with(path + ".")) label = path;
-    }
-    policies::claim(tensor, Category::frozen, label);
-  }
-  if (initialise) initialise(*model);
-  return model;
+    built.shards->place(name, parameter);
+  };
+  bool is_told = false;
+  built.model =
+      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")),
+                 [&](const std::string& name, const at::Tensor& parameter) {
+                   is_told = true;
+                   made(name, parameter);
+                 });
+  if (!is_told)
+    for (const auto& [name, parameter] : built.model->parameters()) made(name, parameter);
+  for (const auto& [name, tensor] : built.model->packed())
+    policies::claim(tensor, Category::frozen, label_of(*shapes, name));
+  if (initialise) initialise(*built.model, *built.shards);
+  return built;
 }
 
 // Lets the gradients go unless all went well.
@@ -102,17 +114,17 @@ int64_t reading_threads(const TrainOptions& train, c10::Device device) {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
-                 Clock& clock, const std::function<void(const TrainableModel&)>& initialise,
-                 const Ranks* ranks)
+                 Clock& clock, const Initialise& initialise, const Ranks* ranks)
     : config_(config),
       device_(device),
       data_(std::move(data)),
       clock_(clock),
-      model_(build_model(config, device, initialise)),
       ranks_(ranks),
-      shards_(shards_of(config, *model_, ranks)),
+      built_(build(config, device, ranks, initialise)),
+      model_(built_.model.get()),
+      shards_(built_.shards.get()),
       optimizer_(config.optimizer, *shards_, config.train.on_not_finite),
-      policies_(put_policies_in(config.policies, *model_, /*training=*/true, shards_.get())),
+      policies_(put_policies_in(config.policies, *model_, /*training=*/true, shards_)),
       noise_(policies::make_generator(device, 0)),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
   if (ranks_ != nullptr) exchange_.emplace(*shards_, config.distributed.reduce);

@@ -66,6 +66,13 @@ struct StateBeforeStep {
 
 class Trainer {
  public:
+  /// Of divided weights, own parts are what there is.
+  using Initialise = std::function<void(const TrainableModel& model, const policies::Shards& shards)>;
+  struct Built {
+    std::unique_ptr<TrainableModel> model;
+    std::unique_ptr<policies::Shards> shards;
+  };
+
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
   /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy,
   /// DataError for data of less than one batch.
@@ -76,7 +83,7 @@ class Trainer {
   /// updates its own() part of it, or all; null: this process alone. Every rank calls the same members, with
   /// the same data.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
-          const std::function<void(const TrainableModel&)>& initialise = {}, const Ranks* ranks = nullptr);
+          const Initialise& initialise = {}, const Ranks* ranks = nullptr);
 
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
   /// data.drop_last: gradients of their mean loss, by weight, then update. Where all of them together weigh
@@ -195,11 +202,12 @@ class Trainer {
   Clock& clock_;
   double started_ = 0;  // when training began, by the clock
 
-  const std::unique_ptr<TrainableModel> model_;
+  const Ranks* const ranks_;
+  const Built built_;
+  TrainableModel* const model_;
+  policies::Shards* const shards_;
   models::NamedTensors unused_;  // TrainableModel::unused()
   std::optional<BaseWeights> base_;
-  const Ranks* const ranks_;
-  const std::unique_ptr<policies::Shards> shards_;
   AdamW optimizer_;
   policies::PolicySet policies_;
   std::optional<policies::GradientExchange> exchange_;  // with ranks_

@@ -101,7 +101,8 @@ class Family final : public ModelFamily {
   }
 
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                             std::optional<at::Generator> generator) const override {
+                                             std::optional<at::Generator> generator,
+                                             const models::ParameterMade&) const override {
     return std::make_unique<TrainableSprings>(config, device, std::move(generator));
   }
 

@@ -156,18 +156,30 @@ TEST_CASE("gradient exchange: native, a rank adds its own between rounds, and se
   CHECK(gradients() == 0);
 }
 
-TEST_CASE("gradient exchange: while backward runs, a bucket and what is received of it are beside the sums") {
+TEST_CASE(
+    "gradient exchange: while backward runs, two buckets and what is received of them are beside the sums") {
   const CountingAllocatorGuard counting;
-  Job job(2);
-  cpu_accounts().reset_phases("step");
+  constexpr int kUnits = 6;
+  NamedTensors chain;
+  for (int i = 0; i < kUnits; ++i)
+    chain.emplace_back("layers." + std::to_string(i), at::ones({128, 128}).requires_grad_());
+  Shards shards(dtk::planner::planned_group(0, 2), chain, {.divides = false, .min_unit = kUnit});
+  GradientExchange exchange(shards);
+  exchange.begin_round({{true, true}, /*is_last=*/false});
+  at::Tensor x = at::ones({1, 128});
+  for (const auto& [name, weight] : chain) x = at::matmul(x, weight);
+  const at::Tensor loss = x.sum();
+  x.reset();
+  cpu_accounts().reset_phases("backward");
   const int64_t before = cpu_accounts().live_bytes();
-  job.run({true, true}, /*is_last=*/false);
+  torch::autograd::backward({loss}, {});
   const int64_t peak = cpu_accounts().phases().back().peak.bytes - before;
-  // When the gradient of the first unit is copied to its bucket: both of them, the bucket of the one behind
-  // it, which is on its way, with what two ranks send of its half, the sums of the last, the loss and its
-  // gradient.
-  CHECK(peak == 4 * kUnit + kLast / 2 + 8);
-  job.exchange.release();
+  // When the gradient of the first unit, the last that is sent, is copied to its bucket: both of them, the
+  // buckets of the two behind it, which are on their way, with what two ranks send of their half, the sums of
+  // the three that have arrived, and the gradient of the loss, without the six rows that forward kept.
+  CHECK(peak == 6 * kUnit + 3 * kUnit / 2 + 4 - 6 * 512);
+  exchange.end_round();
+  exchange.release();
 }
 
 TEST_CASE(

@@ -18,11 +18,13 @@ namespace {
 
 constexpr int64_t kSide = 64, kMatrix = kSide * kSide * 4;  // bytes
 constexpr double kArrived = 7;
+int waits = 0;  // for messages
 
 class Late final : public c10d::Work {
  public:
   explicit Late(std::vector<at::Tensor> received) : received_(std::move(received)) {}
   bool wait(std::chrono::milliseconds) override {
+    ++waits;
     for (at::Tensor& one : received_) one.fill_(kArrived);
     return true;
   }
@@ -58,11 +60,16 @@ struct TwoLayers {
     policies->before_step();
     policies->after_step();
   }
-  // By weight: whether the half of the other rank is there.
+  // By weight: whether the half of the other rank is there; nobody reads what is on its way.
   std::vector<bool> arrived() const {
     std::vector<bool> all;
-    for (const auto& [name, weight] : weights)
-      all.push_back(weight.detach().narrow(0, 0, kSide / 2).eq(kArrived).all().item<bool>());
+    for (const auto& [name, weight] : weights) {
+      try {
+        all.push_back(weight.detach().narrow(0, 0, kSide / 2).eq(kArrived).all().item<bool>());
+      } catch (const c10::Error&) {
+        all.push_back(false);
+      }
+    }
     return all;
   }
   void run(size_t module) {
@@ -135,8 +142,30 @@ TEST_CASE(
   CHECK(two.arrived() == HaveCome{false, true, false});
   // The rank's own half stays what it is.
   CHECK(two.weights[1].second.detach().narrow(0, kSide / 2, kSide / 2).eq(1).all().item<bool>());
+  const int before = waits;
   two.shards->begin_gather();
-  CHECK(two.arrived() == HaveCome{true, true, true});
+  CHECK(waits == before + 4);  // two units of two parts
+  CHECK(two.arrived() == HaveCome{false, false, false});
+}
+
+TEST_CASE(
+    "late weights: who reads those on their way outside of their module is told so; own parts are there") {
+  TwoLayers two(/*knows_readers=*/true);
+  two.step();
+  CHECK_THROWS_WITH(
+      two.weights[0].second.detach().sum(),
+      Catch::Contains(
+          "policies.shard: layers.0.weight are on their way behind a step: they are read outside of the "
+          "module that they lie in; read them in it, or leave them out of ShardLayout::modules"));
+  CHECK(two.shards->own()[0].second.detach().eq(1).all().item<bool>());
+  two.shards->settle();
+  CHECK(two.weights[0].second.detach().sum().item<double>() == kSide * kSide / 2 * (1 + kArrived));
+  // The own part is a part of the weight again, whoever changes it.
+  {
+    const at::NoGradGuard no_grad;
+    two.shards->own()[0].second.fill_(2);
+  }
+  CHECK(two.weights[0].second.detach().sum().item<double>() == kSide * kSide / 2 * (2 + kArrived));
 }
 
 TEST_CASE("late weights: a backward pass from before a step is refused") {

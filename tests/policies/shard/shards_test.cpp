@@ -218,3 +218,46 @@ TEST_CASE("shard policy: it and what was laid out must not contradict each other
   const PolicySet policies(options, {at::kCPU, all, {}, true, &undivided}, seam);
   CHECK(policies.reports()[3].reason == "switched off: policies.shard.enabled = false");
 }
+
+TEST_CASE("shards: while a model is made, one unit of divided weights is whole") {
+  const CountingAllocatorGuard counting;
+  constexpr int64_t kWeights = 8, kUnit = 65'536;  // bytes of one
+  const auto laid_out = [&](c10::Device device) {
+    NamedTensors all;
+    for (int64_t i = 0; i < kWeights; ++i)
+      all.emplace_back("layers." + std::to_string(i) + ".weight",
+                       at::empty({128, 128}, device).requires_grad_());
+    return all;
+  };
+  ShardLayout layout{.min_unit = kUnit, .level = ShardLevel::parameters};
+  for (int64_t i = 0; i < kWeights; ++i) layout.modules.push_back("layers." + std::to_string(i));
+  const auto peak_of = [&](const auto& make) {
+    cpu_accounts().reset_phases("build");
+    const int64_t before = cpu_accounts().live_bytes();
+    make();
+    return cpu_accounts().phases().back().peak.bytes - before;
+  };
+  // Made at once: all of them, and the unit that the first moves into.
+  CHECK(peak_of([&] {
+          const Shards shards(dtk::planner::planned_group(1, 4), laid_out(at::kCPU), layout);
+        }) == (kWeights + 1) * kUnit);
+  CHECK(peak_of([&] {
+          const int64_t before = cpu_accounts().live_bytes();
+          Shards shards(dtk::planner::planned_group(1, 4), laid_out(at::kMeta), layout);
+          NamedTensors model;
+          for (const auto& [name, shape] : laid_out(at::kMeta)) {
+            const at::Tensor weight = at::full({128, 128}, 3.0).requires_grad_();
+            model.emplace_back(name, weight);
+            shards.place(name, weight);
+            shards.place(name, weight);
+          }
+          CHECK(shards.own()[kWeights - 1].second.detach().eq(3).all().item<bool>());
+          CHECK(cpu_accounts().live_bytes() - before == kWeights * kUnit / 4);
+        }) ==
+        2 * kUnit + (kWeights - 1) * kUnit / 4);  // the last one as it is made, and in its unit's storage
+  Shards shards(dtk::planner::planned_group(1, 4), laid_out(at::kMeta), layout);
+  CHECK_THROWS_AS(shards.place("layers.0.weight", at::ones({2})), std::invalid_argument);
+  shards.place("layers.0.weight", at::ones({128, 128}).requires_grad_());
+  CHECK_THROWS_AS(shards.place("layers.0.weight", at::ones({128, 128})), std::invalid_argument);
+  shards.place("no.weight", at::ones({2}));
+}

@@ -84,6 +84,7 @@ TEST_CASE("resume: which keys change nothing that was trained") {
                                  "log.tensorboard",
                                  "log.report",
                                  "log.peak_tflops",
+                                 "distributed.backend",
                                  "distributed.timeout",
                                  "distributed.interface",
                                  "policies.shard.enabled",

@@ -81,8 +81,10 @@ RunConfig custom_from_folder() {
       .guidance = 2.0, .cfg_channels = 3, .classes = "cat,0-4", .per_class = 2, .seed = 5};
   config.memory.ledger = false;
   config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
-  config.distributed = {
-      .timeout = 12.5, .interface = "eth\"0", .reduce = dtk::policies::GradientSums::native};
+  config.distributed = {.backend = dtk::Backend::gloo,
+                        .timeout = 12.5,
+                        .interface = "eth\"0",
+                        .reduce = dtk::policies::GradientSums::native};
   config.policies.precision = {.enabled = Enabled::off,
                                .cpu = dtk::policies::CpuPrecision::probe,
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
@@ -484,6 +486,7 @@ report = true  # default
 # peak_tflops is not set
 
 [distributed]
+backend = "auto"  # default
 timeout = 600.0  # default
 interface = ""  # default
 reduce = "ordered"  # default

@@ -15,3 +15,20 @@ TEST_CASE("device: a budget is the fraction of the device that LibTorch's alloca
   CHECK(with_limit("expandable_segments:True", ByteSize{1}, 2) ==
         "expandable_segments:True,per_process_memory_fraction:0.500000000");
 }
+
+TEST_CASE("device: each of several ranks takes the GPU of its number on its host") {
+  CHECK(device_of_rank("cpu", 3, 8) == "cpu");
+  CHECK(device_of_rank("auto", 0, 0) == "auto");  // the CPU
+  CHECK(device_of_rank("cuda", 1, 0) == "cuda");  // which open_device() refuses
+  CHECK(device_of_rank("auto", 5, 8) == "cuda:5");
+  CHECK(device_of_rank("cuda", 0, 8) == "cuda:0");
+  CHECK(device_of_rank("cuda", 5, 1) == "cuda:0");  // the launcher shows each its own
+  CHECK_THROWS_WITH(
+      device_of_rank("cuda", 2, 2),
+      Catch::Matchers::Equals("--device cuda: this host has 2 CUDA devices, and this is its rank "
+                              "2, from 0; start at most 2 ranks on it, or use --device cpu"));
+  CHECK_THROWS_WITH(
+      device_of_rank("cuda:1", 1, 2),
+      Catch::Matchers::Equals("--device cuda:1: each of several ranks takes the GPU of its number on "
+                              "its host; use --device cuda"));
+}

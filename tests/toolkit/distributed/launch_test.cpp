@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/distributed/agreement.h"
 
 using Catch::Matchers::Equals;
 using dtk::first_host;
@@ -122,4 +123,19 @@ TEST_CASE("launch: what is missing or no number is named") {
           "dit-train ...; without ranks set neither");
   refuses({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node01"}},
           "rank 0 of 2: MASTER_PORT is not set, a free port of node01; set it, such as to 29500");
+}
+
+TEST_CASE("backend: Gloo has no all-to-all of a GPU's tensors, NCCL none of a CPU's") {
+  dtk::LoadedConfig loaded;
+  const c10::Device gpu("cuda:0");
+  for (const c10::Device device : {c10::Device(c10::kCPU), gpu}) dtk::check_backend(loaded, device);
+  loaded.config.distributed.backend = dtk::Backend::nccl;
+  dtk::check_backend(loaded, gpu);
+  CHECK_THROWS_AS(dtk::check_backend(loaded, c10::kCPU), dtk::ConfigError);
+  loaded.config.distributed.backend = dtk::Backend::gloo;
+  dtk::check_backend(loaded, c10::kCPU);
+  CHECK_THROWS_WITH(
+      dtk::check_backend(loaded, gpu),
+      Equals("distributed.backend = \"gloo\": Gloo exchanges tensors in host memory, and this rank "
+             "trains on cuda:0; set distributed.backend = \"auto\", or use --device cpu"));
 }

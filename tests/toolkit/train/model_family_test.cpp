@@ -46,8 +46,9 @@ class OwnFamily final : public ModelFamily {
   HeldOut held_out(const RunConfig& config) const override { return of_dit().held_out(config); }
   std::optional<int64_t> heads(const RunConfig& config) const override { return of_dit().heads(config); }
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                             std::optional<at::Generator> generator) const override {
-    return of_dit().make_model(config, device, std::move(generator));
+                                             std::optional<at::Generator> generator,
+                                             const models::ParameterMade& made) const override {
+    return of_dit().make_model(config, device, std::move(generator), made);
   }
   RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
                     const OpeningProgress& progress) const override {

@@ -80,9 +80,10 @@ TrajectoryObjectiveOptions objective_options(const RunConfig& config) {
 }  // namespace
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
-                                                     std::optional<at::Generator> generator)
+                                                     std::optional<at::Generator> generator,
+                                                     const models::ParameterMade& made)
     : TrainableDiffusionPlanner(
-          config, models::DiffusionPlanner(options_of(config).model, device, std::move(generator))) {}
+          config, models::DiffusionPlanner(options_of(config).model, device, std::move(generator), made)) {}
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
     : config_(config), model_(std::move(model)) {

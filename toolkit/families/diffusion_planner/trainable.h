@@ -17,7 +17,8 @@ class TrainableDiffusionPlanner final : public TrainableModel {
  public:
   /// As make_model().
   TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
-                            std::optional<at::Generator> generator = std::nullopt);
+                            std::optional<at::Generator> generator = std::nullopt,
+                            const models::ParameterMade& made = {});
 
   const models::NamedTensors& parameters() const override { return model_.parameters(); }
   const std::vector<std::string>& paths() const override { return model_.paths(); }

@@ -38,8 +38,9 @@ std::string grid_arguments(const RunConfig& config) {
 class Family final : public Configuration {
  public:
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                             std::optional<at::Generator> generator) const override {
-    return std::make_unique<TrainableDit>(config, device, std::move(generator));
+                                             std::optional<at::Generator> generator,
+                                             const models::ParameterMade& made) const override {
+    return std::make_unique<TrainableDit>(config, device, std::move(generator), made);
   }
 
   RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,

@@ -12,8 +12,8 @@
 namespace dtk::dit {
 
 TrainableDit::TrainableDit(const RunConfig& config, c10::Device device,
-                           std::optional<at::Generator> generator)
-    : TrainableDit(config, models::Dit(options_of(config).model, device, std::move(generator))) {}
+                           std::optional<at::Generator> generator, const models::ParameterMade& made)
+    : TrainableDit(config, models::Dit(options_of(config).model, device, std::move(generator), made)) {}
 
 TrainableDit::TrainableDit(const RunConfig& config, models::Dit dit)
     : config_(config),

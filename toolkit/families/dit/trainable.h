@@ -13,7 +13,7 @@ class TrainableDit final : public TrainableModel {
  public:
   /// As make_model().
   TrainableDit(const RunConfig& config, c10::Device device,
-               std::optional<at::Generator> generator = std::nullopt);
+               std::optional<at::Generator> generator = std::nullopt, const models::ParameterMade& made = {});
 
   const models::NamedTensors& parameters() const override { return dit_.parameters(); }
   const std::vector<std::string>& paths() const override { return dit_.paths(); }

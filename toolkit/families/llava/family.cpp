@@ -29,8 +29,9 @@ bool has_published_sizes(const models::LlavaOptions& model) {
 class Family final : public Configuration {
  public:
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                             std::optional<at::Generator> generator) const override {
-    return std::make_unique<TrainableLlava>(config, device, std::move(generator));
+                                             std::optional<at::Generator> generator,
+                                             const models::ParameterMade& made) const override {
+    return std::make_unique<TrainableLlava>(config, device, std::move(generator), made);
   }
 
   RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,

@@ -32,8 +32,8 @@ models::LlavaOptions model_options(const RunConfig& config) {
 }
 
 TrainableLlava::TrainableLlava(const RunConfig& config, c10::Device device,
-                               std::optional<at::Generator> generator)
-    : TrainableLlava(config, models::Llava(model_options(config), device, std::move(generator))) {}
+                               std::optional<at::Generator> generator, const models::ParameterMade& made)
+    : TrainableLlava(config, models::Llava(model_options(config), device, std::move(generator), made)) {}
 
 TrainableLlava::TrainableLlava(const RunConfig& config, models::Llava model)
     : config_(config), model_(std::move(model)) {

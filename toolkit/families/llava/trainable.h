@@ -17,7 +17,8 @@ models::LlavaOptions model_options(const RunConfig& config);
 class TrainableLlava final : public TrainableModel {
  public:
   TrainableLlava(const RunConfig& config, c10::Device device,
-                 std::optional<at::Generator> generator = std::nullopt);
+                 std::optional<at::Generator> generator = std::nullopt,
+                 const models::ParameterMade& made = {});
 
   const models::NamedTensors& parameters() const override { return model_.parameters(); }
   std::vector<std::string> unused() const override { return model_.unused(); }

@@ -21,8 +21,9 @@ int64_t tokens_of_frame(const RunConfig& config) {
 class Family final : public Configuration {
  public:
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
-                                             std::optional<at::Generator> generator) const override {
-    return std::make_unique<TrainableVggt>(config, device, std::move(generator));
+                                             std::optional<at::Generator> generator,
+                                             const models::ParameterMade& made) const override {
+    return std::make_unique<TrainableVggt>(config, device, std::move(generator), models::VggtTypes(), made);
   }
 
   RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,

@@ -14,8 +14,10 @@
 namespace dtk::vggt {
 
 TrainableVggt::TrainableVggt(const RunConfig& config, c10::Device device,
-                             std::optional<at::Generator> generator, models::VggtTypes types)
-    : TrainableVggt(config, models::Vggt(options_of(config).model, device, std::move(generator), types)) {}
+                             std::optional<at::Generator> generator, models::VggtTypes types,
+                             const models::ParameterMade& made)
+    : TrainableVggt(config,
+                    models::Vggt(options_of(config).model, device, std::move(generator), types, made)) {}
 
 TrainableVggt::TrainableVggt(const RunConfig& config, models::Vggt model)
     : config_(config), model_(std::move(model)) {}

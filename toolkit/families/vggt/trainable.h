@@ -10,7 +10,8 @@ namespace dtk::vggt {
 class TrainableVggt final : public TrainableModel {
  public:
   TrainableVggt(const RunConfig& config, c10::Device device,
-                std::optional<at::Generator> generator = std::nullopt, models::VggtTypes types = {});
+                std::optional<at::Generator> generator = std::nullopt, models::VggtTypes types = {},
+                const models::ParameterMade& made = {});
 
   const models::NamedTensors& parameters() const override { return model_.parameters(); }
   std::vector<std::string> unused() const override;

@@ -69,7 +69,7 @@ class DiffusionPlanner {
   /// that device (absent: the device's default generator). The output is 0 at first. Throws
   /// std::invalid_argument with the first of problems(options).
   DiffusionPlanner(const DiffusionPlannerOptions& options, c10::Device device,
-                   std::optional<at::Generator> generator = std::nullopt);
+                   std::optional<at::Generator> generator = std::nullopt, const ParameterMade& made = {});
 
   /// Encodes the scenes. In training dropout acts, with draws from the device's default generator. Throws
   /// std::invalid_argument for a tensor of another shape, with its key.

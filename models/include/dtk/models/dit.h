@@ -26,7 +26,8 @@ class Dit {
   /// Builds the parameters on `device`, initialised as published with draws from `generator`, a generator
   /// of that device (absent: the device's default generator). Throws std::invalid_argument with the first of
   /// problems(options).
-  Dit(const DitOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt);
+  Dit(const DitOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt,
+      const ParameterMade& made = {});
 
   /// The model's output for x (N, C, S, S), t (N) in 0 .. 1000 (may be fractional) and labels y (N), int64;
   /// (N, out_channels, S, S). In training mode labels are dropped and dropout acts, with draws from the

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,10 @@
 namespace dtk::models {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Told of each parameter as soon as it has its first values, while the others are yet to be made. May give
+/// it another storage.
+using ParameterMade = std::function<void(const std::string& name, const at::Tensor& parameter)>;
 
 /// weight (out, in), bias (out); applied over the last dimension.
 struct Linear {

@@ -61,7 +61,7 @@ class Llava {
   /// embeddings and tower normal with deviation 0.02, projector as torch.nn.Linear. Throws
   /// std::invalid_argument with the first of problems(options).
   Llava(const LlavaOptions& options, c10::Device device,
-        std::optional<at::Generator> generator = std::nullopt);
+        std::optional<at::Generator> generator = std::nullopt, const ParameterMade& made = {});
 
   /// The mean cross-entropy over the L labels, fp32; 0 without labels. The logits of loss_chunk rows are
   /// there at once.

@@ -92,7 +92,7 @@ class Vggt {
   /// Builds the parameters on `device`, drawn from `generator`, a generator of that device (absent: the
   /// device's default generator). Throws std::invalid_argument with the first of problems(options).
   Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Generator> generator = std::nullopt,
-       VggtTypes types = {});
+       VggtTypes types = {}, const ParameterMade& made = {});
 
   /// Of pictures (B, S, 3, H, W) in [0, 1], H and W divisible by p. Throws std::invalid_argument for others.
   /// What a head reads of a tap is projected where it arises, so that 2,816 numbers a token wait (preset 1b),

@@ -23,6 +23,7 @@
 #include <dtk/policies/shards.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -47,8 +48,8 @@ class GradientExchange : NotCopied {
   /// and let go: from the last unit to the first, in this order at each rank, so that a unit waits for those
   /// behind it. Ordered, a rank holds P / W bytes of
   /// sums between two rounds (P: bytes of all units); beside them a pass takes the bytes of the units that
-  /// wait, and twice those of the one that is on its way, which it is until the next one is sent. Native, it
-  /// holds the gradients themselves between two rounds, and only the last round sends.
+  /// wait, and twice those of the two that are on their way: one is until the next but one is sent. Native,
+  /// it holds the gradients themselves between two rounds, and only the last round sends.
   void begin_round(MicroBatchRound round);
   /// What the others send is taken by ranks without a backward pass, too. Behind the last round the
   /// gradients of Shards::own() are the sums: P / W bytes, or P where nothing is divided, views of their
@@ -76,7 +77,7 @@ class GradientExchange : NotCopied {
   void put_back(size_t parameter);
   void refuse_missed() const;
   void depart(Unit& unit);
-  void arrive();
+  void arrive_first();
   void complete(Unit& unit);
   void gather(Unit& unit);
   void hand_out(Unit& unit);
@@ -93,7 +94,7 @@ class GradientExchange : NotCopied {
   bool in_round_ = false;
   std::vector<at::Tensor> aside_;  // gradients of passes before, in a round without the rank's own
   std::vector<bool> adds_;         // by rank: whether it has something of what is sent next
-  Unit* on_its_way_ = nullptr;
+  std::deque<Unit*> on_their_way_;
   size_t unsent_ = 0;  // units that the round has yet to send, which are the first
   TrafficByCollective sent_before_round_;
 };

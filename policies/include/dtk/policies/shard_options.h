@@ -8,10 +8,11 @@
 
 namespace dtk::policies {
 
-/// optimizer: moments, sums of gradients and averages; parameters: the weights as well.
-enum class ShardLevel { optimizer, parameters };
+/// optimizer: moments, sums of gradients and averages; parameters: the weights as well; automatic: a plan has
+/// to choose.
+enum class ShardLevel { optimizer, parameters, automatic };
 constexpr auto enum_texts(ShardLevel) {
-  return std::array{"optimizer", "parameters"};
+  return std::array{"optimizer", "parameters", "auto"};
 }
 
 struct ShardOptions {
@@ -20,7 +21,8 @@ struct ShardOptions {
   // each rank has all of it.
   Enabled enabled = Enabled::by_default;
   // What is divided. "parameters": a rank has its part of the weights, too, and those of a module while the
-  // module runs, and while its gradients are computed: less memory, and more is sent.
+  // module runs, and while its gradients are computed: less memory, and more is sent. "auto": the first of
+  // the two that fits memory.budget by its plan.
   ShardLevel level = ShardLevel::optimizer;
   // Neighbours among the parameters are gathered and summed together until they have so many bytes. Norms of
   // gradients are taken over parts of such units, so that another value is other rounding.

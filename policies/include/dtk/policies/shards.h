@@ -68,11 +68,18 @@ class Shards : NotCopied {
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
   /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained, or
   /// weights are to be divided among no modules. Where anything is divided, parameters become views of their
-  /// unit's storage. That of divided weights has no memory while nobody uses them: what reads one then throws
-  /// c10::Error. Takes the bytes of a unit beside the parameters.
+  /// unit's storage. That of weights which are divided, or on their way behind a step, has no memory while
+  /// nobody uses them: what reads one then throws c10::Error. Takes the bytes of a unit beside the
+  /// parameters. Parameters on the meta device are laid out, and placed later.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
          const ShardLayout& layout = {});
   ~Shards();
+
+  /// A parameter that was laid out on the meta device, where its tensor is: each is placed before anything
+  /// else is asked of this. A unit is divided as soon as all its parameters are there, so that no more than
+  /// one unit is whole while a model is made. Not so for one that is placed already; what is not trained is
+  /// left alone. Throws std::invalid_argument for another shape, or another tensor than that laid out.
+  void place(const std::string& name, const at::Tensor& parameter);
 
   /// Whether this rank updates a part only.
   bool divides() const { return divides_; }
@@ -151,8 +158,9 @@ class Shards : NotCopied {
   class Order;
 
   void lay_out(const NamedTensors& parameters, const ShardLayout& layout);
-  void divide();
-  void place_units(ShardLevel level);
+  void make_homes();
+  void move_in(size_t parameter);
+  void divide(size_t unit);
   void watch_gradients(size_t unit);
   void name_users(const std::vector<std::string>& modules);
   const std::vector<size_t>& units_of(std::string_view module) const;

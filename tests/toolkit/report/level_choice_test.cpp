@@ -1,0 +1,60 @@
+#include "toolkit/report/level_choice.h"
+
+#include <string>
+
+#include "support/catch.h"
+#include "toolkit/config/rules.h"
+
+using namespace dtk;
+using policies::ShardLevel;
+
+namespace {
+
+LoadedConfig open_job(int64_t ranks) {
+  LoadedConfig loaded;
+  loaded.ranks = ranks;
+  loaded.config.policies.shard.level = ShardLevel::automatic;
+  loaded.config.policies.shard.prefetch = 3;
+  loaded.config.memory.budget = ByteSize{1000};
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimizer\"") {
+  for (const int64_t bytes : {int64_t{1000}, int64_t{1001}}) {
+    LoadedConfig loaded = open_job(2);
+    int plans = 0;
+    const std::string line = choose_level(loaded, [&](const LoadedConfig& one) {
+      ++plans;
+      CHECK(one.config.policies.shard.level == ShardLevel::optimizer);
+      CHECK(one.config.policies.shard.prefetch == 1);
+      return bytes;
+    });
+    const bool fits = bytes == 1000;
+    CHECK(plans == 1);
+    CHECK(loaded.config.policies.shard.level == (fits ? ShardLevel::optimizer : ShardLevel::parameters));
+    CHECK(loaded.config.policies.shard.prefetch == (fits ? 1 : 3));
+    CHECK(line ==
+          (fits
+               ? "level = \"auto\": \"optimizer\", as \"optimizer\" takes 1000 bytes by its plan, within "
+                 "memory.budget = 1000"
+               : "level = \"auto\": \"parameters\", as \"optimizer\" takes 1001 bytes by its plan, more than "
+                 "memory.budget = 1000"));
+    CHECK(loaded.origins.at("policies.shard.level").source == Origin::Source::chosen);
+    CHECK_FALSE(level_is_open(loaded.config));
+  }
+}
+
+TEST_CASE("level = auto: \"parameters\" where \"optimizer\" cannot be planned, and nothing to choose alone") {
+  LoadedConfig unplanned = open_job(2);
+  CHECK(choose_level(unplanned, [](const LoadedConfig&) { return std::nullopt; }) ==
+        "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned");
+  LoadedConfig alone = open_job(1);
+  CHECK(choose_level(alone, [](const LoadedConfig&) -> std::optional<int64_t> { throw 1; }).empty());
+  CHECK(alone.config.policies.shard.level == ShardLevel::optimizer);
+  LoadedConfig set = open_job(2);
+  set.config.policies.shard.level = ShardLevel::parameters;
+  CHECK(choose_level(set, [](const LoadedConfig&) -> std::optional<int64_t> { throw 1; }).empty());
+  CHECK(set.config.policies.shard.prefetch == 3);
+}

@@ -34,15 +34,15 @@ class Scopes final : public PolicyScope {
 // What ranks share out is laid out before there are policies.
 void check_ranks(const PolicyOptions& options, const Subject& subject) {
   if (!subject.training) return;
-  if (options.shard.level == ShardLevel::automatic) {
-    throw PolicyError("policies.shard.level",
-                      " = \"auto\" is chosen before there are policies, by a plan; set \"optimizer\" or "
-                      "\"parameters\"");
-  }
   if (options.shard.enabled == Enabled::off && options.shard.level != ShardLevel::optimizer) {
     throw PolicyError("policies.shard.level",
                       " = \"" + text_of(options.shard.level) +
                           "\" has no effect, as policies.shard.enabled = false; remove one of them");
+  }
+  if (options.shard.level == ShardLevel::automatic) {
+    throw PolicyError("policies.shard.level",
+                      " = \"auto\" is chosen before there are policies, by a plan; set \"optimizer\" or "
+                      "\"parameters\"");
   }
   if (options.shard.prefetch != ShardOptions().prefetch && options.shard.level != ShardLevel::parameters) {
     throw PolicyError("policies.shard.prefetch",

@@ -5,6 +5,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
+#include "shard/flat_parts.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -85,7 +87,7 @@ std::vector<Collectives::Pending> Collectives::begin_share_parts(const at::Tenso
     for (int64_t from = 0; from < ranks_; ++from) {
       const int64_t elements = ends[static_cast<size_t>(from)] - begin;
       if (elements > 0) {
-        std::vector<at::Tensor> part{all.narrow(0, begin, elements)};
+        std::vector<at::Tensor> part{part_of_flat(all, begin, elements)};
         c10d::BroadcastOptions options;
         options.rootRank = from;
         begun.push_back(group_->broadcast(part, options));

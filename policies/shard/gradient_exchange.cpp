@@ -12,6 +12,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
+#include "shard/flat_parts.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -180,7 +182,7 @@ void GradientExchange::arrive_first() {
     unit.sum.copy_(unit.received.narrow(0, 0, part));
     next = 1;
   }
-  for (; next < adding; ++next) unit.sum.add_(unit.received.narrow(0, next * part, part));
+  for (; next < adding; ++next) unit.sum.add_(part_of_flat(unit.received, next * part, part));
   free_now(unit.received);
   complete(unit);
 }

@@ -73,7 +73,13 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
   list_norm_parts(norm_parts);
 }
 
-Shards::~Shards() = default;
+// Parameters outlive it, and have their memory again.
+Shards::~Shards() {
+  try {
+    if (collectives_ != nullptr && !collectives_->has_failed()) settle();
+  } catch (const std::exception&) {  // they stay unreadable
+  }
+}
 
 void Shards::make_homes() {
   for (const ParameterUnit& unit : units_) {
@@ -115,8 +121,14 @@ void Shards::place(const std::string& name, const at::Tensor& parameter) {
   if (!index) return;
   at::Tensor& known = parameters_[*index].second;
   if (known.is_same(parameter)) return;
-  if (!known.is_meta() || known.sizes() != parameter.sizes())
-    throw std::invalid_argument("Shards: another tensor was laid out as " + name);
+  if (!known.is_meta() || known.sizes() != parameter.sizes() ||
+      known.scalar_type() != parameter.scalar_type() || !parameter.is_contiguous() ||
+      !parameter.requires_grad()) {
+    throw std::invalid_argument(
+        c10::str("Shards: ", name, " was laid out as ", known.is_meta() ? "" : "another tensor, of ",
+                 known.scalar_type(), " ", known.sizes(), ", and is placed as ", parameter.scalar_type(), " ",
+                 parameter.sizes(), "; place each parameter once, contiguous, trained, as it was laid out"));
+  }
   known = parameter;
   if (divides_) move_in(*index);
 }
@@ -208,7 +220,8 @@ void Shards::finish_gather(size_t unit) const {
   Home& home = *homes_[unit];
   auto coming = std::exchange(home.coming, {});
   for (Collectives::Pending& one : coming) collectives_->wait_for(one, kWhenGathered);
-  home.come_back();
+  // What still runs of a collective that failed may write into it.
+  if (!collectives_->has_failed()) home.come_back();
 }
 
 void Shards::begin_gather() {

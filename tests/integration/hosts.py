@@ -45,6 +45,9 @@ class TwoHosts:
     def cut(self) -> None:
         self.ip("-n", self.names[0], "link", "set", "v0", "down")
 
+    def mend(self) -> None:
+        self.ip("-n", self.names[0], "link", "set", "v0", "up")
+
     def limit(self, megabits: int) -> None:
         """What the link carries in a second, each way; 0: as much as it can."""
         for host in range(2):

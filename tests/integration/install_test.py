@@ -129,10 +129,10 @@ class Install(unittest.TestCase):
         names = ["dit-export", "dit-plan", "dit-sample", "dit-train"]
         self.assertEqual(files[:4], [f"bin/{name}" for name in names])
         self.assertLessEqual({f"libexec/dit-train/{name}" for name in names}, set(files))
-        # Opened at run time; there where nvcc was.
-        kernels = "libexec/dit-train/libdtk_cuda_kernels.so"
+        # Opened at run time; there where nvcc and nccl.h were.
+        opened = [f"libexec/dit-train/libdtk_{name}.so" for name in ("cuda_kernels", "nccl")]
         self.assertEqual([name for name in files if "libdtk" in name or name.startswith("include/")],
-                         [kernels] if kernels in files else [])
+                         [name for name in opened if name in files])
         environment = dict(os.environ, DTK_TORCH=LIBTORCH)
         self.assertEqual(run(place / "bin/dit-train", "--help", env=environment).returncode, 0)
 

@@ -82,6 +82,27 @@ class Hosts(RanksTest):
         self.assertEqual([code for code, _, _ in results], [6, 6], results)
         self.assertFalse(any((self.folder / "run/checkpoints").iterdir()))
 
+    def test_a_link_that_comes_back_in_time_and_a_slow_one_change_no_bit(self):
+        job = JOB | {"train__steps": 60, "train__checkpoint_every": 0, "schedule__kind": '"constant"'}
+        self.assert_done(self.train(train__out="alone", **job))
+        alone = self.hashes("alone", "checkpoints/step-00000060")
+        for slow in (False, True):
+            with self.subTest(slow=slow):
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+                if slow:
+                    self.hosts.limit(5)
+                started = self.start_on_hosts(**job, distributed__timeout=20)
+                self.wait_for(started[0], "run/log.jsonl", '"event":"step"')
+                if not slow:
+                    self.hosts.cut()
+                    before = len(self.log())
+                    time.sleep(2)
+                    self.assertLessEqual(len(self.log()), before + 1)  # else the cut had no effect
+                    self.hosts.mend()
+                results = self.finish(started)
+                self.assertEqual([(code, errors) for code, _, errors in results], [(0, "")] * 2)
+                self.assertEqual(self.hashes("run", "checkpoints/step-00000060"), alone)
+
     def test_an_interface_that_is_not_there_is_named(self):
         results = self.finish(self.start_on_hosts(distributed__interface="v9", distributed__timeout=5))
         self.assertEqual([code for code, _, _ in results], [2, 2], results)

@@ -37,6 +37,15 @@ class Bits(RanksTest):
     def test_are_those_of_one_rank_in_bf16(self):
         self.assert_same_at_any_number([2], policies__precision__cpu='"bf16"')
 
+    def test_are_those_of_one_rank_that_begins_with_weights_of_a_file(self):
+        large = {"model__hidden": 128, "model__depth": 3}
+        self.assert_done(self.train(train__out="before", **(JOB | large | {"train__steps": 7})))
+        weights = '"before/checkpoints/step-00000007"'
+        for level in ("parameters", "optimizer"):
+            shutil.rmtree(self.folder / "alone", ignore_errors=True)
+            shutil.rmtree(self.folder / "ranks2", ignore_errors=True)
+            self.assert_same_at_any_number([2], **large, train__init_from=weights, policies__shard__level=f'"{level}"')
+
     def test_are_those_of_one_rank_where_steps_may_be_skipped(self):
         self.assert_same_at_any_number([2], train__on_not_finite='"skip"')
 

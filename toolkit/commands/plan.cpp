@@ -289,11 +289,13 @@ void report_inference(const PlanJob& job) {
 // A largest batch is that of the level that takes least.
 std::string choose_level_by_plans(LoadedConfig& loaded, const PlanArguments& arguments, c10::Device device,
                                   const planner::SimulationOptions& options) {
-  if (level_is_open(loaded.config) && loaded.ranks > 1 && !arguments.max_batch.empty())
-    loaded.config.policies.shard.level = policies::ShardLevel::parameters;
-  return choose_level(loaded, [&](LoadedConfig one) {
+  if (level_is_open(loaded.config) && loaded.ranks > 1 && !arguments.max_batch.empty()) {
+    take_level(loaded.config, policies::ShardLevel::parameters);
+    return "level = \"auto\": the largest batch is that of \"parameters\"";
+  }
+  return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
-    return plan_highest_rank(one, device, options).need_in(kBudget).bytes();
+    return {plan_highest_rank(one, device, options).need_in(kBudget).bytes()};
   });
 }
 
@@ -310,7 +312,9 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (!arguments.infer) check_end_of(loaded);
   resolve_threads(loaded);
   share_out(loaded, arguments.world);
-  if (arguments.world > 1 || !arguments.worlds.empty()) check_backend(loaded, device);
+  if (arguments.world > 1 ||
+      std::any_of(arguments.worlds.begin(), arguments.worlds.end(), [](int64_t one) { return one > 1; }))
+    check_backend(loaded, device);
   resolve_budget(loaded, device);
   family_of(loaded.config).measure_data(loaded.config);
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);

@@ -112,23 +112,23 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
 }
 
 std::string device_of_rank(const std::string& name, int64_t rank_here) {
-  return device_of_rank(name, rank_here, name == "cpu" ? 0 : ask_driver().devices);
+  return device_of_rank(name, rank_here, name == "cpu" ? 0 : ask_driver().devices,
+                        std::getenv("CUDA_VISIBLE_DEVICES") != nullptr);
 }
 
-std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices) {
+std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices, bool chosen) {
   if (name == "cpu") return name;
   if (name.starts_with("cuda:")) {
     throw ConfigError("--device " + name +
                       ": each of several ranks takes the GPU of its number on its host; use --device cuda");
   }
   if (devices == 0) return name;  // open_device() knows why
-  if (devices == 1) return "cuda:0";
+  if (devices == 1 && chosen) return "cuda:0";
   if (rank_here < devices) return fmt::format("cuda:{}", rank_here);
-  throw ConfigError(
-      fmt::format("--device {}: this host has {} CUDA devices, and this is its rank {}, from 0; start at "
-                  "most {} ranks on "
-                  "it, or use --device cpu",
-                  name, devices, rank_here, devices));
+  throw ConfigError(fmt::format(
+      "--device {}: CUDA devices here: {}, and this is rank {} of this host, from 0, by LOCAL_RANK or else "
+      "RANK; start no more ranks on a host than it has devices, set LOCAL_RANK, or use --device cpu",
+      name, devices, rank_here));
 }
 
 std::optional<int64_t> device_memory(c10::Device device) {

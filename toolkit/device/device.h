@@ -24,11 +24,12 @@ namespace dtk {
 c10::Device open_device(const std::string& name, const std::optional<ByteSize>& budget = std::nullopt);
 
 /// The name for open_device() of rank `rank_here` of those on this host, of several: "auto" and "cuda" are
-/// "cuda:<rank_here>", or "cuda:0" where a launcher shows each rank one device alone. Throws ConfigError
-/// where there are fewer devices, and for "cuda:i", which would be one for all.
+/// "cuda:<rank_here>", or "cuda:0" where a launcher shows each rank one device alone, by
+/// CUDA_VISIBLE_DEVICES. Throws ConfigError where there are fewer devices, and for "cuda:i", which would be
+/// one for all.
 std::string device_of_rank(const std::string& name, int64_t rank_here);
-/// The same on a host with so many devices.
-std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices);
+/// The same on a host with so many devices; `chosen`: by that variable.
+std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices, bool chosen);
 
 /// `settings` of LibTorch's allocator with the limit of `budget` of `total` bytes put behind.
 std::string with_limit(const std::string& settings, const ByteSize& budget, int64_t total);

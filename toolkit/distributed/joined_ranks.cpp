@@ -114,6 +114,13 @@ class RanksByStore final : public JoinedRanks {
     if (!device.is_cuda()) return;
     const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", store_);
     group_ = open_nccl_group(nccl, store, launch_.rank, launch_.ranks, timeout_);
+    try {
+      // Once for all, not for each pair of ranks that meet.
+      group_->setBoundDeviceId(device);
+      group_->eagerConnectSingleDevice(device);
+    } catch (const std::exception& error) {
+      throw not_answering(name_, "no connection to another rank's GPU", error);
+    }
   }
 
   std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char* when) override {
@@ -125,6 +132,9 @@ class RanksByStore final : public JoinedRanks {
       std::vector<at::Tensor> view{
           at::from_blob(all.data(), {static_cast<int64_t>(all.size())}, at::kDouble)};
       control_->allreduce(view)->wait();
+      // Work of NCCL that failed is told by nothing else: who waits for it waits on the device.
+      if (group_->getError() != c10d::ErrorType::SUCCESS)
+        throw std::runtime_error("NCCL has failed, or taken longer than distributed.timeout");
     } catch (const std::exception& error) {
       throw policies::CollectiveError(fmt::format("{}: {}", when, policies::collective_cause(error)));
     }
@@ -304,17 +314,17 @@ class RanksByStore final : public JoinedRanks {
           fmt::format("distributed.interface = {}: {} has no such network interface with an address: {}",
                       toml_text(interface), name_, first_line(error.what())));
     }
-    // Each runs one collective at a time; with two of them, weights that come from both of two ranks left a
-    // third of a slow link idle.
-    options->threads = 8;
     try {
       const auto opened = [&](const char* name) {
         return c10::make_intrusive<c10d::ProcessGroupGloo>(
             c10::make_intrusive<c10d::PrefixStore>(name, store_), static_cast<int>(launch_.rank),
             static_cast<int>(launch_.ranks), options);
       };
-      group_ = opened("tensors");
       control_ = opened("control");
+      // Each runs one collective at a time; with two of them, weights that come from both of two ranks left a
+      // third of a slow link idle.
+      options->threads = 8;
+      group_ = opened("tensors");
     } catch (const std::exception& error) {
       throw not_answering(name_, "no connection to another rank", error);
     }
@@ -340,11 +350,10 @@ class RanksByStore final : public JoinedRanks {
   // By which the others notice. Not waited for: its threads may wait for ranks that wait for this one's,
   // which the process' end ends.
   void let_group_go() {
+    if (group_ != nullptr && group_->getBackendName() == "nccl")
+      in_time<bool>([group = group_] { return group->abort(), true; });
     for (auto* const group : {&group_, &control_})
-      std::thread([one = std::move(*group)]() mutable {
-        if (one->getBackendName() == "nccl") one->abort();
-        one.reset();
-      }).detach();
+      std::thread([one = std::move(*group)]() mutable { one.reset(); }).detach();
   }
 
   bool has_reason_ = false;  // the store holds one
@@ -362,6 +371,10 @@ class RanksByStore final : public JoinedRanks {
 JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options) {
   // c10d prints what it also throws, with the frames of its stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
+  // LibTorch's watchdog aborts NCCL's work after an error and leaves the process to us; else it ends it by
+  // SIGABRT, without a reason.
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*replace=*/0);
+  setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*replace=*/0);
   c10::initLogging();
   return new RanksByStore(launch, options);
 }

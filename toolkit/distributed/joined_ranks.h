@@ -1,4 +1,4 @@
-// Ranks that are processes: LibTorch's store, by which they find each other, and its group on the CPU, Gloo.
+// Ranks that are processes: LibTorch's store, by which they find each other, and its groups, Gloo and NCCL.
 #pragma once
 #include <c10/core/Device.h>
 

@@ -5,7 +5,6 @@
 #include <dtk/policies/collectives.h>
 #include <torch/version.h>
 
-#include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -28,9 +27,6 @@ Function* function_of(at::DynamicLibrary& library, const char* name) {
 c10::intrusive_ptr<c10d::Backend> open_nccl_group(const std::string& library, const Store& store,
                                                   int64_t rank, int64_t ranks,
                                                   std::chrono::milliseconds timeout) {
-  // 2: LibTorch's watchdog aborts NCCL's work after an error and leaves the process to us; else it ends it by
-  // SIGABRT, without a reason.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*replace=*/0);
   std::string problem;
   try {
     at::DynamicLibrary opened(library.c_str(), nullptr, /*leak_handle=*/true);

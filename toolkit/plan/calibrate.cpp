@@ -9,6 +9,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/plan.h"
+#include "toolkit/report/level_choice.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/precision_choice.h"
@@ -50,6 +51,7 @@ Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
   // Whatever is recomputed calls the kernels of the forward pass.
   if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = policies::KeepWord::block;
+  take_level(loaded.config, policies::ShardLevel::optimizer);  // likewise those of any level
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});

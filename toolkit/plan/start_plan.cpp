@@ -39,7 +39,7 @@ Plan planned(StartPlanRequest request) {
   if (scratch && !scratch->scratch.empty()) options = with_calibration(options, *scratch);
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config)) placement = place_checkpoints(loaded, device, options);
-  Plan plan = make_plan(std::move(loaded), device, options);
+  Plan plan = plan_highest_rank(loaded, device, options);
   plan.placement = std::move(placement);
   return plan;
 }

@@ -10,6 +10,7 @@
 #include "toolkit/core/text_table.h"
 #include "toolkit/distributed/agreement.h"
 #include "toolkit/plan/plan_text.h"
+#include "toolkit/report/level_choice.h"
 
 namespace dtk {
 
@@ -64,12 +65,13 @@ PlannedWorlds plan_worlds(const LoadedConfig& loaded, c10::Device device, const 
   PlannedWorlds planned;
   for (const int64_t ranks : worlds) {
     LoadedConfig one = on_ranks(loaded, ranks);
-    if (level_is_open(one.config)) one.config.policies.shard.level = policies::ShardLevel::optimizer;
+    LoadedConfig divided_weights = one;
+    take_level(one.config, policies::ShardLevel::optimizer);
     planned.plans.push_back(plan_one(one, device, options));
     if (!divides(one) || one.config.policies.shard.level == kParameters) continue;
-    one.config.policies.shard.level = kParameters;
+    divided_weights.config.policies.shard.level = kParameters;
     try {
-      planned.plans.push_back(plan_one(one, device, options));
+      planned.plans.push_back(plan_one(divided_weights, device, options));
     } catch (const std::exception& error) {  // of a row that nobody asked for
       planned.left_out = first_line(error.what());
     }

@@ -7,26 +7,30 @@ namespace dtk {
 
 using policies::ShardLevel;
 
+void take_level(RunConfig& config, ShardLevel level) {
+  if (!level_is_open(config)) return;
+  policies::ShardOptions& shard = config.policies.shard;
+  shard.level = level;
+  if (level == ShardLevel::optimizer) shard.prefetch = policies::ShardOptions().prefetch;
+}
+
 std::string choose_level(LoadedConfig& loaded,
-                         const std::function<std::optional<int64_t>(const LoadedConfig&)>& bytes_of) {
+                         const std::function<PlannedBytes(const LoadedConfig&)>& planned) {
   if (!level_is_open(loaded.config)) return "";
-  policies::ShardOptions& shard = loaded.config.policies.shard;
-  const policies::ShardOptions written = shard;
-  ShardLevel& level = shard.level;
-  level = ShardLevel::optimizer;
-  shard.prefetch = policies::ShardOptions().prefetch;  // without effect there
+  LoadedConfig smaller = loaded;
+  take_level(smaller.config, ShardLevel::parameters);
+  take_level(loaded.config, ShardLevel::optimizer);
   if (loaded.ranks == 1) return "";
   const int64_t budget = loaded.config.memory.budget.value().bytes;
-  const std::optional<int64_t> bytes = bytes_of(loaded);
-  if (!bytes || *bytes > budget) {
-    level = ShardLevel::parameters;
-    shard.prefetch = written.prefetch;
-  }
-  const std::string reason = fmt::format("memory.budget = {}", budget);
-  loaded.origins["policies.shard.level"] = {Origin::Source::chosen, "by level = auto under " + reason};
-  if (!bytes) return "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned";
-  return fmt::format("level = \"auto\": \"{}\", as \"optimizer\" takes {} bytes by its plan, {} {}",
-                     policies::text_of(level), *bytes, *bytes > budget ? "more than" : "within", reason);
+  const auto [bytes, problem] = planned(loaded);
+  const bool fits = bytes && *bytes <= budget;
+  if (!fits) loaded.config = smaller.config;
+  loaded.origins["policies.shard.level"] = {Origin::Source::chosen,
+                                            fmt::format("by level = auto under memory.budget = {}", budget)};
+  if (!bytes) return "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned: " + problem;
+  return fmt::format(
+      "level = \"auto\": \"{}\", as \"optimizer\" takes {} bytes by its plan, {} memory.budget = {}",
+      policies::text_of(loaded.config.policies.shard.level), *bytes, fits ? "within" : "more than", budget);
 }
 
 }  // namespace dtk

@@ -9,12 +9,20 @@
 
 namespace dtk {
 
-/// Replaces an open level (level_is_open()) by "optimizer" if that fits memory.budget, else by "parameters",
-/// whether that fits or not; of one rank, which has nothing to divide, by "optimizer". With "optimizer" goes
-/// policies.shard.prefetch, which has no effect there. `bytes_of`: that the
-/// plan of a job says of memory.budget; nothing where there is no plan of it. Returns a line that says what
-/// was chosen, and why; "" if nothing had to be.
+/// In place of an open level (level_is_open()), else nothing. With "optimizer" policies.shard.prefetch goes,
+/// which has no effect there.
+void take_level(RunConfig& config, policies::ShardLevel level);
+
+/// What a plan takes of memory.budget, or why there is no plan.
+struct PlannedBytes {
+  std::optional<int64_t> bytes;
+  std::string problem = {};
+};
+
+/// Replaces an open level by "optimizer" if that fits memory.budget, else by "parameters", whether that fits
+/// or not; of one rank, which has nothing to divide, by "optimizer". Returns a line that says what was
+/// chosen, and why; "" if nothing had to be.
 std::string choose_level(LoadedConfig& loaded,
-                         const std::function<std::optional<int64_t>(const LoadedConfig&)>& bytes_of);
+                         const std::function<PlannedBytes(const LoadedConfig&)>& planned);
 
 }  // namespace dtk

@@ -176,14 +176,14 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
 }
 
 std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
-  return choose_level(loaded, [&](LoadedConfig one) -> std::optional<int64_t> {
+  return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     // What takes less comes in later: a plan's choice, a precision that is measured.
     if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
     if (precision_is_open(one.config, device))
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
     const StartPlan plan = plan_run(world, std::move(one), device);
-    if (!plan.memory) return std::nullopt;
-    return MemoryNeed{.peak = plan.memory->peak(), .beside = plan.beside.bytes}.bytes();
+    if (!plan.memory) return {std::nullopt, plan.problem + plan.refusal};  // one of them
+    return {MemoryNeed{.peak = plan.memory->peak(), .beside = plan.beside.bytes}.bytes()};
   });
 }
 

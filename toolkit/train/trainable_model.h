@@ -110,7 +110,8 @@ class TrainableModel {
 
 /// The model that `config` names, on `device`, initialised with draws from `generator` (absent: the device's
 /// default generator). Throws std::invalid_argument for options of which no model can be built. `config` is
-/// copied. A family that does not call `made` has all weights whole at once where they are divided.
+/// copied. Parameters that a family does not tell `made` of are whole until all are made, also where they
+/// are divided.
 std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                            std::optional<at::Generator> generator = std::nullopt,
                                            const models::ParameterMade& made = {});

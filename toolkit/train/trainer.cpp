@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -63,15 +64,15 @@ Trainer::Built build(const RunConfig& config, c10::Device device, const Ranks* r
     policies::name_parameter(parameter, name);
     built.shards->place(name, parameter);
   };
-  bool is_told = false;
+  std::set<std::string> told;
   built.model =
       make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")),
                  [&](const std::string& name, const at::Tensor& parameter) {
-                   is_told = true;
+                   told.insert(name);
                    made(name, parameter);
                  });
-  if (!is_told)
-    for (const auto& [name, parameter] : built.model->parameters()) made(name, parameter);
+  for (const auto& [name, parameter] : built.model->parameters())
+    if (told.count(name) == 0) made(name, parameter);
   for (const auto& [name, tensor] : built.model->packed())
     policies::claim(tensor, Category::frozen, label_of(*shapes, name));
   if (initialise) initialise(*built.model, *built.shards);

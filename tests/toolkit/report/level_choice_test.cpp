@@ -1,5 +1,6 @@
 #include "toolkit/report/level_choice.h"
 
+#include <stdexcept>
 #include <string>
 
 #include "support/catch.h"
@@ -29,7 +30,7 @@ TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimiz
       ++plans;
       CHECK(one.config.policies.shard.level == ShardLevel::optimizer);
       CHECK(one.config.policies.shard.prefetch == 1);
-      return bytes;
+      return PlannedBytes{bytes};
     });
     const bool fits = bytes == 1000;
     CHECK(plans == 1);
@@ -47,14 +48,20 @@ TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimiz
 }
 
 TEST_CASE("level = auto: \"parameters\" where \"optimizer\" cannot be planned, and nothing to choose alone") {
+  const auto unasked = [](const LoadedConfig&) -> PlannedBytes { throw std::logic_error("a plan"); };
   LoadedConfig unplanned = open_job(2);
-  CHECK(choose_level(unplanned, [](const LoadedConfig&) { return std::nullopt; }) ==
-        "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned");
+  CHECK(choose_level(unplanned, [](const LoadedConfig&) {
+          return PlannedBytes{std::nullopt, "no dit-plan"};
+        }) == "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned: no dit-plan");
+  CHECK(unplanned.config.policies.shard.prefetch == 3);
   LoadedConfig alone = open_job(1);
-  CHECK(choose_level(alone, [](const LoadedConfig&) -> std::optional<int64_t> { throw 1; }).empty());
+  CHECK(choose_level(alone, unasked).empty());
   CHECK(alone.config.policies.shard.level == ShardLevel::optimizer);
+  CHECK(alone.config.policies.shard.prefetch == 1);
   LoadedConfig set = open_job(2);
   set.config.policies.shard.level = ShardLevel::parameters;
-  CHECK(choose_level(set, [](const LoadedConfig&) -> std::optional<int64_t> { throw 1; }).empty());
+  CHECK(choose_level(set, unasked).empty());
+  take_level(set.config, ShardLevel::optimizer);
+  CHECK(set.config.policies.shard.level == ShardLevel::parameters);
   CHECK(set.config.policies.shard.prefetch == 3);
 }

@@ -95,8 +95,8 @@ class Shards : NotCopied {
   /// Those that are trained.
   const NamedTensors& parameters() const { return parameters_; }
   /// What this rank updates of each: (elements), maybe none, a view that needs a gradient of its own; where
-  /// nothing is divided, the parameter. Of divided weights it is memory of its own. For an optimizer, and for
-  /// Ema.
+  /// nothing is divided, the parameter. Of divided weights it is memory of its own; of late ones it must not
+  /// outlive this and the parameters. For an optimizer, and for Ema.
   const NamedTensors& own() const { return divides_ ? own_ : parameters_; }
   ParameterPart own_part(size_t parameter) const;
   const std::vector<ParameterUnit>& units() const { return units_; }
@@ -149,7 +149,7 @@ class Shards : NotCopied {
   /// moment, in their order; the others give_part() theirs meanwhile. Takes the bytes of one such part.
   void each_part(size_t parameter, const at::Tensor& own,
                  const std::function<void(const at::Tensor& part)>& take) const;
-  /// To rank `to`, which calls each_part().
+  /// To rank `to`, which calls each_part(). What is not on the parameters' device is copied there first.
   void give_part(const at::Tensor& own, int64_t to) const;
   std::optional<size_t> index_of(const std::string& name) const;
 

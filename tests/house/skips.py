@@ -2,9 +2,8 @@
 
 JUNIT is what `ctest --output-junit` wrote, LABELS what `ctest --show-only=json-v1` printed. A test says that
 it, or a part of it, was skipped with a line "SKIPPED: <reason>"; a test skipped as a whole also exits with
-the code that its SKIP_RETURN_CODE names. Exit 1: a skip outside the labels gpu, gpus (several), simulated-cuda, browser and namespaces, a
-skip
-without a reason, or no test that ran.
+the code that its SKIP_RETURN_CODE names. Exit 1: a skip outside the labels gpu, gpus (several), simulated-cuda, browser
+and namespaces, a skip without a reason, or no test that ran.
 """
 
 import json

@@ -34,31 +34,28 @@ class Scopes final : public PolicyScope {
 // What ranks share out is laid out before there are policies.
 void check_ranks(const PolicyOptions& options, const Subject& subject) {
   if (!subject.training) return;
-  if (options.shard.enabled == Enabled::off && options.shard.level != ShardLevel::optimizer) {
-    throw PolicyError("policies.shard.level",
-                      " = \"" + text_of(options.shard.level) +
-                          "\" has no effect, as policies.shard.enabled = false; remove one of them");
-  }
-  if (options.shard.level == ShardLevel::automatic) {
-    throw PolicyError("policies.shard.level",
-                      " = \"auto\" is chosen before there are policies, by a plan; set \"optimizer\" or "
-                      "\"parameters\"");
-  }
-  if (options.shard.prefetch != ShardOptions().prefetch && options.shard.level != ShardLevel::parameters) {
+  const bool is_off = options.shard.enabled == Enabled::off;
+  const int64_t prefetch = options.shard.prefetch;
+  if (!is_off && prefetch != ShardOptions().prefetch && options.shard.level == ShardLevel::optimizer) {
     throw PolicyError("policies.shard.prefetch",
-                      " = " + std::to_string(options.shard.prefetch) +
+                      " = " + std::to_string(prefetch) +
                           " has no effect: weights are gathered before their use where policies.shard.level "
                           "= \"parameters\"; set that, or remove it");
   }
   if (subject.shards != nullptr && subject.shards->ranks() > 1) {
+    if (!is_off && options.shard.level == ShardLevel::automatic) {
+      throw PolicyError("policies.shard.level",
+                        " = \"auto\" is chosen before there are policies, by a plan; set \"optimizer\" or "
+                        "\"parameters\"");
+    }
     const bool wanted = options.shard.level == ShardLevel::parameters;
-    if (subject.shards->divides() && subject.shards->divides_weights() != wanted) {
+    if (!is_off && subject.shards->divides() && subject.shards->divides_weights() != wanted) {
       throw PolicyError("policies.shard.level",
                         " = \"" + text_of(options.shard.level) + "\", and Subject::shards divides " +
                             (wanted ? "no weights; lay them out with level = parameters"
                                     : "weights; lay them out with level = optimizer"));
     }
-    if (subject.shards->divides() == (options.shard.enabled != Enabled::off)) return;
+    if (subject.shards->divides() != is_off) return;
     throw PolicyError(
         "policies.shard.enabled",
         subject.shards->divides()

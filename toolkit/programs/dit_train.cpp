@@ -243,7 +243,8 @@ Ending ending_among(JoinedRanks& ranks, const Ending& own) {
   }
   const std::optional<LastWord> word = ranks.last_word();
   if (word) return {word->code, ""};
-  return {own.code, text + "; start all ranks again: --resume auto goes on from the last checkpoint"};
+  return {own.code,
+          text + "; start all ranks again: --resume auto goes on from the last checkpoint, if there is one"};
 }
 
 }  // namespace

@@ -16,11 +16,10 @@ void take_level(RunConfig& config, ShardLevel level) {
 
 std::string choose_level(LoadedConfig& loaded,
                          const std::function<PlannedBytes(const LoadedConfig&)>& planned) {
-  if (!level_is_open(loaded.config)) return "";
+  if (!level_is_open(loaded.config) || loaded.ranks == 1) return "";
   LoadedConfig smaller = loaded;
   take_level(smaller.config, ShardLevel::parameters);
   take_level(loaded.config, ShardLevel::optimizer);
-  if (loaded.ranks == 1) return "";
   const int64_t budget = loaded.config.memory.budget.value().bytes;
   const auto [bytes, problem] = planned(loaded);
   const bool fits = bytes && *bytes <= budget;

@@ -20,8 +20,8 @@ struct PlannedBytes {
 };
 
 /// Replaces an open level by "optimizer" if that fits memory.budget, else by "parameters", whether that fits
-/// or not; of one rank, which has nothing to divide, by "optimizer". Returns a line that says what was
-/// chosen, and why; "" if nothing had to be.
+/// or not. One rank has nothing to divide: there it stays open, for a resume on several. Returns a line that
+/// says what was chosen, and why; "" if nothing had to be.
 std::string choose_level(LoadedConfig& loaded,
                          const std::function<PlannedBytes(const LoadedConfig&)>& planned);
 

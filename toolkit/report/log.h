@@ -1,7 +1,7 @@
 // log.jsonl: one JSON object a line, written through to the file as it happens.
 //
-// {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
-//  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
+// {"event": "start" | "resume", "step", "device", "threads", "ranks", "parameters",
+//  "tokens_per_image", "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
 //      of a process that trains from `step` on, "changes" and "changes_of_result" what a resume changed that
 //      the weights do not, and do depend on. "resume" at step S takes back what the lines before say of
 //      later steps. parameters: trainable; flops_per_image: of a training step, where known

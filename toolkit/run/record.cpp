@@ -68,14 +68,10 @@ void RunRecord::log(Logged event, const RunLog::Fields& fields) {
 }
 
 void RunRecord::log_start(Logged begin, int64_t step) {
-  RunLog::Fields fields = {{"step", step},
-                           {"device", facts_.device},
-                           {"threads", facts_.threads},
-                           {"parameters", facts_.parameters},
-                           {"tokens_per_image", model_.tokens},
-                           {"data", facts_.data},
-                           {"samples", facts_.samples},
-                           {"held_out", facts_.held_out}};
+  RunLog::Fields fields = {
+      {"step", step},          {"device", facts_.device},         {"threads", facts_.threads},
+      {"ranks", facts_.ranks}, {"parameters", facts_.parameters}, {"tokens_per_image", model_.tokens},
+      {"data", facts_.data},   {"samples", facts_.samples},       {"held_out", facts_.held_out}};
   if (facts_.flops_per_sample > 0) fields.emplace_back("flops_per_image", facts_.flops_per_sample);
   if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
   if (facts_.remarks.skipped > 0) {
@@ -253,6 +249,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
     report.data_note +=
         (report.data_note.empty() ? "" : " ") + ("No samples: " + facts_.unseen_classes) + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
+                  (facts_.ranks > 1 ? count_text(facts_.ranks, "rank") + ", each " : "") +
                   count_text(facts_.threads, "CPU thread");
   report.config = facts_.config;
   report.history = history_;

@@ -30,7 +30,8 @@ struct RunFacts {
   std::vector<ConfigRow> config;
   std::string data;  // one line
   std::string device, device_name;
-  int64_t threads = 0;
+  int64_t threads = 0;  // of each rank
+  int64_t ranks = 1;
   int64_t parameters = 0;       // trainable
   double flops_per_sample = 0;  // of a training step; 0: not known
   std::vector<policies::PolicyReport> policies;

@@ -360,6 +360,7 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
       .device = device.str(),
       .device_name = device_name(device),
       .threads = *loaded.config.train.threads,
+      .ranks = loaded.ranks,
       .parameters = 0,
       .flops_per_sample = family_of(loaded.config).training_flops_per_sample(loaded.config, plan.step_flops),
       .policies = {},

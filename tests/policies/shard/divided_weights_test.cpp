@@ -280,11 +280,11 @@ TEST_CASE(
 
 TEST_CASE("divided weights: what cannot be divided so is refused") {
   const Chain chain(2);
-  Seam seam;
   PolicyOptions options = parameters_divided(false);
   Shards divided(dtk::planner::planned_group(0, 2), chain.weights, chain.layout());
   Shards whole(dtk::planner::planned_group(0, 2), Chain(2).weights);
   const auto put_in = [&](Shards& shards) {
+    Seam seam;
     PolicySet(options, {at::kCPU, shards.parameters(), chain.paths, true, &shards}, seam);
   };
   CHECK_THROWS_WITH(
@@ -298,7 +298,19 @@ TEST_CASE("divided weights: what cannot be divided so is refused") {
              "out with level = optimizer"));
   options.shard.level = ShardLevel::parameters;
   options.shard.enabled = Enabled::off;
-  CHECK_THROWS_WITH(put_in(divided),
-                    Equals("policies.shard.level = \"parameters\" has no effect, as policies.shard.enabled = "
-                           "false; remove one of them"));
+  CHECK_THROWS_WITH(
+      put_in(divided),
+      Equals("policies.shard.enabled = false, and Subject::shards divides the parameters; lay them "
+             "out with divides = false"));
+  // The options of what is switched off are no error.
+  Shards replicated(dtk::planner::planned_group(0, 2), Chain(2).weights, {.divides = false});
+  options.shard.prefetch = 3;
+  for (const ShardLevel level : {ShardLevel::optimizer, ShardLevel::parameters, ShardLevel::automatic}) {
+    options.shard.level = level;
+    CHECK_NOTHROW(put_in(replicated));
+  }
+  options.shard.enabled = Enabled::by_default;
+  CHECK_THROWS_WITH(put_in(whole),
+                    Equals("policies.shard.level = \"auto\" is chosen before there are policies, by a "
+                           "plan; set \"optimizer\" or \"parameters\""));
 }

@@ -160,11 +160,12 @@ class DoneRun(ProgramTest):
                 ("end", 20),
             ],
         )
-        self.assertEqual({key: log[0][key] for key in ("device", "threads")}, {"device": "cpu", "threads": 1})
+        self.assertEqual({key: log[0][key] for key in ("device", "threads", "ranks")},
+                         {"device": "cpu", "threads": 1, "ranks": 1})
         self.assertEqual(
             set(log[0]),
             set(
-                "event step device threads parameters tokens_per_image flops_per_image time data samples held_out".split()
+                "event step device threads ranks parameters tokens_per_image flops_per_image time data samples held_out".split()
             ),
         )
         self.assertGreater(log[0]["parameters"], 0)

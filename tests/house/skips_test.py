@@ -47,13 +47,13 @@ class Skips(unittest.TestCase):
         cases = self.PASSED + self.case("a", "notrun", "SKIPPED: no data\n", WHOLE)
         lines, wrong = self.judge(cases, {"a": ["unit"]})
         self.assertEqual(lines, ["skipped: a [unit]: no data"])
-        self.assertEqual(wrong, ["a: skipped, and only tests labelled browser or gpu or namespaces or simulated-cuda may be"])
+        self.assertEqual(wrong, ["a: skipped, and only tests labelled browser or gpu or gpus or namespaces or simulated-cuda may be"])
         self.assertEqual(self.exit_code, 1)
 
     def test_a_part_that_is_skipped_counts(self):
         cases = self.PASSED + self.case("a", "run", "1 ok\nSKIPPED: no data\n2 ok\n")
         self.assertEqual(
-            self.judge(cases, {"a": []})[1], ["a: skipped, and only tests labelled browser or gpu or namespaces or simulated-cuda may be"]
+            self.judge(cases, {"a": []})[1], ["a: skipped, and only tests labelled browser or gpu or gpus or namespaces or simulated-cuda may be"]
         )
 
     def test_a_skip_without_a_reason_fails(self):

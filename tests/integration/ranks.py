@@ -54,6 +54,8 @@ def processes_of(launcher: int) -> list[int]:
 
 
 class RanksTest(ProgramTest):
+    DEVICE = "cpu"
+
 
     def start_rank(
         self,
@@ -66,7 +68,7 @@ class RanksTest(ProgramTest):
         prepare: Callable[[], None] | None = None,
     ) -> subprocess.Popen:
         process = subprocess.Popen(
-            [str(programs.TRAIN), "--config", config, "--device", "cpu", *arguments],
+            [str(programs.TRAIN), "--config", config, "--device", self.DEVICE, *arguments],
             cwd=folder or self.folder,
             env=environment(rank, ranks, port),
             stdout=subprocess.PIPE,

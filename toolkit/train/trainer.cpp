@@ -57,20 +57,17 @@ Trainer::Built build(const RunConfig& config, c10::Device device, const Ranks* r
   const std::unique_ptr<TrainableModel> shapes = make_model(config, at::kMeta);
   Trainer::Built built;
   built.shards = shards_of(config, *shapes, ranks);
+  std::set<std::string> told;
   const auto made = [&](const std::string& name, const at::Tensor& parameter) {
     const std::string label = label_of(*shapes, name);
     policies::claim(parameter, category_of(*shapes, name, parameter), label);
     policies::claim_gradient_when_written(parameter, label);
     policies::name_parameter(parameter, name);
     built.shards->place(name, parameter);
+    told.insert(name);
   };
-  std::set<std::string> told;
-  built.model =
-      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")),
-                 [&](const std::string& name, const at::Tensor& parameter) {
-                   told.insert(name);
-                   made(name, parameter);
-                 });
+  built.model = make_model(config, device,
+                           policies::make_generator(device, stream_seed(config.train.seed, "init")), made);
   for (const auto& [name, parameter] : built.model->parameters())
     if (told.count(name) == 0) made(name, parameter);
   for (const auto& [name, tensor] : built.model->packed())

@@ -27,17 +27,11 @@ install(FILES "${CMAKE_BINARY_DIR}/dtkConfig.cmake" "${CMAKE_BINARY_DIR}/dtkConf
 # nor every system has.
 set(DTK_PROGRAMS dit-plan dit-train dit-sample dit-export)
 
-# A wheel holds all four: where gold is there, functions with the same code are one in each.
-if(NOT DTK_SANITIZE)
-  include(CheckCXXSourceCompiles)
-  set(CMAKE_REQUIRED_LINK_OPTIONS -fuse-ld=gold -Wl,--icf=safe)
-  check_cxx_source_compiles("int main() { return 0; }" DTK_GOLD_FOLDS)
-  unset(CMAKE_REQUIRED_LINK_OPTIONS)
-  if(DTK_GOLD_FOLDS)
-    foreach(program IN LISTS DTK_PROGRAMS)
-      target_link_options(${program} PRIVATE -fuse-ld=gold LINKER:--icf=safe)
-    endforeach()
-  endif()
+# A wheel holds all four: functions with the same code are one in each.
+if(DTK_GOLD)
+  foreach(program IN LISTS DTK_PROGRAMS)
+    target_link_options(${program} PRIVATE LINKER:--icf=safe)
+  endforeach()
 endif()
 set(DTK_PROGRAM_DIR "${CMAKE_INSTALL_LIBEXECDIR}/dit-train")
 set_target_properties(${DTK_PROGRAMS} PROPERTIES INSTALL_RPATH "$ORIGIN")

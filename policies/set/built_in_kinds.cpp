@@ -91,11 +91,32 @@ class FusionKind final : public BuiltIn {
   std::string baseline(const PolicyOptions&) const override { return "operators one after the other"; }
 };
 
+// What is sent as bf16 changes no bit where autocast would round it to the same.
+void check_gather(const PolicyOptions& options, const Subject& subject) {
+  const Shards& shards = *subject.shards;
+  if (!shards.divides_weights() || shards.sends() != ShardGather::bf16) return;
+  const Precision precision(options.precision, subject.device, subject.paths);
+  if (!precision.active()) {
+    throw PolicyError("policies.shard.gather",
+                      " = \"bf16\" sends weights as autocast rounds them, and here nothing does (" +
+                          precision.report().reason + "); " + advise("policies.precision.enabled", "true") +
+                          ", or remove it");
+  }
+  for (const std::string& target : shards.targets()) {
+    if (!precision.keeps_fp32(target)) continue;
+    throw PolicyError("policies.shard.gather",
+                      " = \"bf16\" would round the weights of " + target +
+                          ", which policies.precision.fp32 keeps; name other modules in "
+                          "policies.shard.targets, or remove it");
+  }
+}
+
 class ShardKind final : public BuiltIn {
  public:
   using BuiltIn::BuiltIn;
-  std::unique_ptr<Policy> make(const PolicyOptions&, const Subject& subject,
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>&) const override {
+    check_gather(options, subject);
     return std::make_unique<ShardPolicy>(*subject.shards);
   }
   bool acts_alone() const override { return false; }

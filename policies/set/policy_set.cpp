@@ -42,6 +42,12 @@ void check_ranks(const PolicyOptions& options, const Subject& subject) {
                           " has no effect: weights are gathered before their use where policies.shard.level "
                           "= \"parameters\"; set that, or remove it");
   }
+  const bool sends_bf16 = !is_off && options.shard.gather == ShardGather::bf16;
+  if (sends_bf16 && options.shard.level == ShardLevel::optimizer) {
+    throw PolicyError("policies.shard.gather",
+                      " = \"bf16\" has no effect: weights are gathered before their use where "
+                      "policies.shard.level = \"parameters\"; set that, or remove it");
+  }
   if (subject.shards != nullptr && subject.shards->ranks() > 1) {
     if (!is_off && options.shard.level == ShardLevel::automatic) {
       throw PolicyError("policies.shard.level",
@@ -54,6 +60,12 @@ void check_ranks(const PolicyOptions& options, const Subject& subject) {
                         " = \"" + text_of(options.shard.level) + "\", and Subject::shards divides " +
                             (wanted ? "no weights; lay them out with level = parameters"
                                     : "weights; lay them out with level = optimizer"));
+    }
+    if (subject.shards->divides_weights() && (subject.shards->sends() == ShardGather::bf16) != sends_bf16) {
+      throw PolicyError("policies.shard.gather", " = \"" + text_of(options.shard.gather) +
+                                                     "\", and Subject::shards sends weights as " +
+                                                     text_of(subject.shards->sends()) +
+                                                     "; lay them out with the same");
     }
     if (subject.shards->divides() != is_off) return;
     throw PolicyError(

@@ -12,9 +12,11 @@
 #include <dtk/policies/shards.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "hooks/operator_watch.h"
+#include "shard/targets.h"
 
 namespace dtk::policies {
 namespace {
@@ -46,17 +48,6 @@ at::Tensor over(at::DataPtr memory, const at::Tensor& like) {
 constexpr std::string_view kNoModule;
 const std::vector<size_t> kNoUnits;
 
-// The innermost of the modules that holds the parameter.
-std::string module_of(std::string_view parameter, const std::vector<std::string>& modules) {
-  std::string found(kNoModule);
-  for (const std::string& module : modules) {
-    const bool holds =
-        parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
-    if (holds && module.size() > found.size()) found = module;
-  }
-  return found;
-}
-
 }  // namespace
 
 // Through an operator, so that a plan's device and the books have it, too.
@@ -67,7 +58,25 @@ void Shards::Home::take_memory() {
   storage().set_data_ptr_noswap(memory.storage().set_data_ptr(at::DataPtr(nullptr, whole.device())));
 }
 
+int64_t Shards::Home::byte_of(int64_t element) const {
+  const auto behind = std::find_if(stretches.begin(), stretches.end(),
+                                   [&](const Stretch& one) { return one.begin > element; });
+  const Stretch& stretch = *std::prev(behind);
+  return stretch.byte + (element - stretch.begin) * static_cast<int64_t>(c10::elementSize(stretch.type));
+}
+
+void Shards::Home::widen() {
+  if (!has_bf16()) return;
+  take_memory();
+  const at::Tensor into = whole.tensor_data();
+  each_sent(0, into.numel(), [&](const at::Tensor& sent, int64_t from, int64_t elements) {
+    into.narrow(0, from, elements).copy_(sent);
+  });
+  free_now(received);
+}
+
 void Shards::Home::let_go() {
+  if (has_bf16()) free_now(received);
   storage().set_data_ptr_noswap(at::DataPtr(nullptr, whole.device()));
   refuse_reads(storage(), complaint);
   is_whole = is_ahead = false;
@@ -95,11 +104,13 @@ void Shards::Home::come_back() {
 void Shards::name_users(const std::vector<std::string>& modules) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const std::string& name = parameters_[i].first;
-    std::vector<size_t>& units = units_of_[module_of(name, modules)];
-    if (units.empty() || units.back() != place_[i].first) units.push_back(place_[i].first);
+    const size_t unit = place_[i].first;
+    const std::string module(units_[unit].is_target ? innermost_module(name, modules) : kNoModule);
+    std::vector<size_t>& units = units_of_[module];
+    if (units.empty() || units.back() != unit) units.push_back(unit);
   }
   std::vector<size_t> order;
-  for (const std::string& module : modules) {
+  for (const std::string& module : targets_) {
     const std::vector<size_t>& units = units_of(module);
     if (units.empty()) continue;
     turns_.push_back(module);
@@ -152,7 +163,10 @@ void Shards::make_whole(const std::vector<size_t>& units, Order* order) {
   }
   for (const size_t i : come)
     if (!homes_[i]->is_whole) take_memory(i);
-  for (const size_t i : come) finish_gather(i);
+  for (const size_t i : come) {
+    finish_gather(i);
+    homes_[i]->widen();
+  }
   if (order != nullptr && !come.empty()) gather_ahead(*order);
 }
 
@@ -178,9 +192,17 @@ void Shards::gather_ahead(const Order& order) {
 
 void Shards::take_memory(size_t unit) {
   Home& home = *homes_[unit];
-  home.take_memory();
-  const int64_t begin = begin_of_part(unit, rank());
-  home.whole.tensor_data().narrow(0, begin, home.own.numel()).copy_(home.own);
+  const int64_t begin = begin_of_part(unit, rank()), elements = home.own.numel();
+  if (home.has_bf16()) {
+    const OwnerScope owner(Category::parameters, "gathered");
+    home.received = at::empty({home.byte_of(home.whole.numel())}, home.whole.options().dtype(at::kByte));
+    home.each_sent(begin, begin + elements, [&](const at::Tensor& sent, int64_t from, int64_t some) {
+      sent.copy_(home.own.narrow(0, from - begin, some));
+    });
+  } else {
+    home.take_memory();
+    home.whole.tensor_data().narrow(0, begin, elements).copy_(home.own);
+  }
   begin_gather(unit);
   home.is_whole = true;
 }

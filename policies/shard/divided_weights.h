@@ -16,17 +16,27 @@ namespace dtk::policies {
 
 inline constexpr char kWhenGathered[] = "in the exchange of weights";
 
+// Elements of a unit of which each is sent as so many bytes. Autocast rounds what products read, so that
+// matrices may be sent rounded; a fused kernel adds a vector as it is.
+struct Stretch {
+  int64_t begin, elements;
+  c10::ScalarType type;
+  int64_t byte;  // where it begins
+};
+
 struct Shards::Home {
   at::Tensor whole = {};  // (elements of the unit); its storage has memory while the unit is whole
   at::Tensor own = {};    // (elements of the own part)
-  // Late weights while they are on their way: the unit's memory.
+  // Weights on their way: late ones in the unit's memory; bytes of their own where some are sent as bf16,
+  // until they are widened.
   at::Tensor received = {};
-  std::string complaint;        // of who reads the unit while it is not there
-  size_t members = 0;           // that have moved in
-  int64_t uses = 0;             // modules that run
-  size_t without_gradient = 0;  // members that a backward pass has yet to reach; 0: none is under way
-  bool is_whole = false;        // or on its way
-  bool is_ahead = false;        // gathered before its use, which has not come yet
+  std::vector<Stretch> stretches = {};  // empty: all is sent as it lies
+  std::string complaint;                // of who reads the unit while it is not there
+  size_t members = 0;                   // that have moved in
+  int64_t uses = 0;                     // modules that run
+  size_t without_gradient = 0;          // members that a backward pass has yet to reach; 0: none is under way
+  bool is_whole = false;                // or on its way
+  bool is_ahead = false;                // gathered before its use, which has not come yet
   std::vector<Collectives::Pending> coming = {};
 
   bool is_used() const { return uses > 0 || without_gradient > 0; }
@@ -35,7 +45,20 @@ struct Shards::Home {
   void use_until_gradients() {
     if (without_gradient == 0) without_gradient = members;
   }
+  bool has_bf16() const { return !stretches.empty(); }
+  int64_t byte_of(int64_t element) const;
+  /// Calls `take` with what is sent of the elements [begin, end), a stretch at a time: a view of `received`,
+  /// the first element, and how many.
+  template <class Take>
+  void each_sent(int64_t begin, int64_t end, const Take& take) const {
+    for (const Stretch& one : stretches) {
+      const int64_t from = std::max(begin, one.begin), to = std::min(end, one.begin + one.elements);
+      if (from >= to) continue;
+      take(received.narrow(0, byte_of(from), byte_of(to) - byte_of(from)).view(one.type), from, to - from);
+    }
+  }
   void take_memory();
+  void widen();
   void let_go();
   // What `whole` is, in a storage of its own, and of a version of its own.
   at::Tensor second_view() const;

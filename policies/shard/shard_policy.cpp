@@ -111,7 +111,8 @@ PolicyReport ShardPolicy::report() const {
   return {name(), true,
           c10::str("rank ", shards_.rank(), " of ", shards_.ranks(), " updates ", own, " of ", all,
                    " parameters, and has ", shards_.divides_weights() ? "weights, " : "",
-                   "moments, sums of gradients and averages of these alone")};
+                   "moments, sums of gradients and averages of these alone",
+                   shards_.sends() == ShardGather::bf16 ? "; weights are sent as bf16" : "")};
 }
 
 }  // namespace dtk::policies

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "shard/divided_weights.h"
+#include "shard/targets.h"
 
 namespace dtk::policies {
 namespace {
@@ -31,6 +32,22 @@ ParameterPart common(ParameterPart a, ParameterPart b) {
   return {begin, std::max<int64_t>(0, end - begin)};
 }
 
+// Members end where the next begins, at a whole cell.
+std::vector<Stretch> stretches_of(const ParameterUnit& unit, const NamedTensors& parameters) {
+  std::vector<Stretch> all;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < unit.members.size(); ++i) {
+    const ParameterUnit::Member& member = unit.members[i];
+    const int64_t end = i + 1 < unit.members.size() ? unit.members[i + 1].offset : unit.elements;
+    const bool is_rounded = parameters[member.index].second.dim() > 1;
+    const c10::ScalarType type = is_rounded ? at::kBFloat16 : at::kFloat;
+    if (all.empty() || all.back().type != type) all.push_back({member.offset, 0, type, bytes});
+    all.back().elements += end - member.offset;
+    bytes += (end - member.offset) * static_cast<int64_t>(c10::elementSize(type));
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<int64_t> ParameterUnit::ends(int64_t parts) const {
@@ -40,7 +57,7 @@ std::vector<int64_t> ParameterUnit::ends(int64_t parts) const {
   return all;
 }
 
-Shards::Shards(const NamedTensors& parameters, const ShardLayout& layout) {
+Shards::Shards(const NamedTensors& parameters, const ShardLayout& layout) : targets_(targets_of(layout)) {
   lay_out(parameters, layout);
   list_norm_parts(std::max<int64_t>(1, layout.norm_parts));
 }
@@ -49,7 +66,8 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
                const ShardLayout& layout)
     : collectives_(std::make_unique<Collectives>(std::move(group))),
       divides_(layout.divides && collectives_->ranks() > 1),
-      prefetch_(layout.prefetch) {
+      prefetch_(layout.prefetch),
+      targets_(targets_of(layout)) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad() || (parameter.scalar_type() == at::kFloat && parameter.is_contiguous()))
       continue;
@@ -67,6 +85,7 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
           "Shards: weights are divided among the modules that read them, and none is named");
     name_users(layout.modules);
     divides_weights_ = layout.level == ShardLevel::parameters;
+    if (divides_weights_) sends_ = layout.gather;
     alive_ = std::make_shared<char>();
     make_homes();
   }
@@ -90,7 +109,8 @@ void Shards::make_homes() {
                                "read them in it, or set \"optimizer\""
                          : "policies.shard: " + unit.label +
                                " are on their way behind a step: they are read outside of the module that "
-                               "they lie in; read them in it, or leave them out of ShardLayout::modules";
+                               "they lie in; read them in it, or leave it out of policies.shard.targets";
+    if (unit.is_target && sends_ == ShardGather::bf16) home.stretches = stretches_of(unit, parameters_);
   }
   for (const auto& [name, parameter] : parameters_) own_.emplace_back(name, at::Tensor());
   for (size_t i = 0; i < parameters_.size(); ++i)
@@ -100,9 +120,13 @@ void Shards::make_homes() {
 void Shards::lay_out(const NamedTensors& parameters, const ShardLayout& layout) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
-    const int64_t unit_bytes =
-        units_.empty() ? 0 : units_.back().elements * static_cast<int64_t>(sizeof(float));
-    if (units_.empty() || unit_bytes >= layout.min_unit) units_.emplace_back().label = name;
+    const bool is_target = is_among(targets_, innermost_module(name, layout.modules));
+    const bool joins = !units_.empty() && units_.back().is_target == is_target &&
+                       units_.back().elements * static_cast<int64_t>(sizeof(float)) < layout.min_unit;
+    if (!joins) {
+      units_.emplace_back().label = name;
+      units_.back().is_target = is_target;
+    }
     ParameterUnit& unit = units_.back();
     place_.emplace_back(units_.size() - 1, unit.members.size());
     unit.members.push_back({parameters_.size(), unit.elements, parameter.numel()});
@@ -213,7 +237,10 @@ void Shards::begin_gather(size_t unit) {
   if (gathers_late()) home.send_off();
   // With a version of its own: to autograd the weights are those that it saved.
   const at::Tensor into = home.received.defined() ? home.received : home.whole.tensor_data();
-  home.coming = collectives_->begin_share_parts(into, ends_[unit], kWhenGathered);
+  std::vector<int64_t> ends = ends_[unit];
+  if (home.has_bf16())
+    for (int64_t& end : ends) end = home.byte_of(end);
+  home.coming = collectives_->begin_share_parts(into, ends, kWhenGathered);
 }
 
 void Shards::finish_gather(size_t unit) const {
@@ -221,7 +248,7 @@ void Shards::finish_gather(size_t unit) const {
   auto coming = std::exchange(home.coming, {});
   for (Collectives::Pending& one : coming) collectives_->wait_for(one, kWhenGathered);
   // What still runs of a collective that failed may write into it.
-  if (!collectives_->has_failed()) home.come_back();
+  if (gathers_late() && !collectives_->has_failed()) home.come_back();
 }
 
 void Shards::begin_gather() {

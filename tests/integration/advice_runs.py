@@ -88,6 +88,7 @@ EPSILON = {"diffusion__objective": "epsilon", "model__learn_sigma": "default", "
 UP = "diffusion_planner_up"
 NESTED = '["encoder.encoder.lane_encoder", "encoder.encoder.lane_encoder.blocks.*"]'
 TIGHT = {"data__batch": 64, "memory__budget": 500_000, "policies__checkpoint__enabled": "false"}
+GATHERED_BF16 = {"policies__shard__level": "parameters", "policies__shard__gather": "bf16"}
 
 PROVOKED: dict[str, list[Provoked]] = {
     "toolkit/config/rules.cpp": [
@@ -95,6 +96,8 @@ PROVOKED: dict[str, list[Provoked]] = {
         rule("schedule.warmup", schedule__warmup=1000),
         rule("policies.checkpoint.keep", policies__checkpoint__keep="auto"),
         rule("policies.shard.level", policies__shard__level="auto"),
+        rule("policies.precision.enabled", **GATHERED_BF16, policies__precision__cpu="default"),
+        rule("policies.shard.gather", **GATHERED_BF16),
         rule("policies.precision.enabled", policies__precision__enabled="true", policies__precision__cpu="bf16"),
         rule("policies.attention.enabled", policies__attention__enabled="false",
              policies__checkpoint__keep='["aten::scaled_dot_product_attention"]'),
@@ -191,6 +194,9 @@ PROVOKED: dict[str, list[Provoked]] = {
 
 # What no command here leads to: the key, the test that has the message to the letter, and a part of it.
 OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
+    "toolkit/run/out_of_memory.cpp": [
+        ("policies.shard.level", "tests/integration/rank_plans_test.py", 'divide the weights too: set policies.shard.level = "parameters"'),
+    ],
     "toolkit/train/validation.cpp": [
         ("train.validate_ema", "tests/toolkit/train/validation_test.cpp", "as its policies say; set train.validate_ema = false"),
     ],
@@ -227,6 +233,9 @@ OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "policies/precision/precision.cpp": [
         ("policies.precision.enabled", "tests/policies/set/seam_checks_test.cpp", "but no forward pass ran within forward_scope()"),
+    ],
+    "policies/set/built_in_kinds.cpp": [
+        ("policies.precision.enabled", "tests/policies/shard/divided_weights_test.cpp", "set policies.precision.enabled = true, or remove it"),
     ],
     "policies/activations/keep_spec.cpp": [
         ("policies.checkpoint.keep", "tests/policies/activations/checkpoint_policy_test.cpp", 'or set policies.checkpoint.keep = "block"'),

@@ -58,11 +58,13 @@ class Plans(unittest.TestCase):
         for category, items in report["items"].items():
             self.assertEqual(sum(items.values()), report["categories"][category])
 
-    def test_every_shipped_configuration_is_planned_for_both_devices(self):
+    def test_every_shipped_configuration_is_planned_for_its_devices(self):
         paths = sorted((SOURCE / "configs").glob("*.toml"))
         self.assertGreaterEqual(len(paths), 5)
         for path in paths:
-            for device in ("cuda", "cpu"):
+            # Nobody trains 7 and 13 billion parameters on a CPU, and their plans take as long as all others.
+            devices = ("cuda",) if path.name.startswith(("llava_7b", "llava_13b")) else ("cuda", "cpu")
+            for device in devices:
                 with self.subTest(path.name, device=device):
                     # What nobody trains is planned to infer.
                     infers = [] if path.name != "vggt_1b.toml" else ["--infer", "--frames", "10"]

@@ -94,6 +94,34 @@ class Plans(RanksTest):
             (build,) = [one["peak_bytes"] for one in planned["phases"] if one["name"] == "build"]
             self.assertEqual(build < weights["optimizer"], is_less)
 
+    def test_equal_a_run_whose_blocks_are_sent_as_bf16_to_the_byte(self):
+        job = {"data__batch": 24, "train__accumulate": 4, "train__steps": 3, "train__threads": 1, "model__hidden": 128,
+               "model__depth": 4, "policies__shard__level": "parameters", "policies__shard__targets": '["blocks.*"]',
+               "policies__shard__min_unit": 1, "policies__precision__enabled": "true", "policies__precision__cpu": "default"}  # fmt: skip
+        sent, peaks = {}, {}
+        for gather in ("fp32", "bf16"):
+            job["policies__shard__gather"] = gather
+            planned = self.planned(2, **job)
+            measured = self.run_as_planned(2, planned, **job)
+            self.assertEqual(planned["plan"]["sent_in_step"], measured["ranks"]["sent_in_step"])
+            sent[gather] = planned["plan"]["sent_in_step"]["broadcast"]
+            peaks[gather] = planned["peak"]["bytes"]
+        self.assertLess(peaks["bf16"], peaks["fp32"])
+        self.assertEqual(sent["bf16"]["messages"], sent["fp32"]["messages"])
+        # Of each parameter, a unit here, the leader sends half, in cells of 64 elements; for two micro-batches, and for
+        # blocks again before backward, which finds the last one's there.
+        bytes_sent = {"fp32": 0, "bf16": 0}
+        weights = programs.read_safetensors(self.folder / "run/checkpoints/step-00000003/model.safetensors")
+        for name, (shape, values) in weights.items():
+            if name == "pos_embed":  # which is not trained
+                continue
+            cells = -(-len(values) // 4 // 64)
+            times = 2 * (2 if name.startswith("blocks.") and not name.startswith("blocks.3.") else 1)
+            bytes_sent["fp32"] += times * -(-cells // 2) * 256
+            halved = name.startswith("blocks.") and len(shape) > 1
+            bytes_sent["bf16"] += times * -(-cells // 2) * (128 if halved else 256)
+        self.assertEqual({gather: one["bytes"] for gather, one in sent.items()}, bytes_sent)
+
     def test_choose_the_first_level_that_fits_the_budget(self):
         job = {"data__batch": 24, "train__accumulate": 4, "train__steps": 3, "train__threads": 1, "model__hidden": 128,
                "model__depth": 8}  # fmt: skip
@@ -101,6 +129,10 @@ class Plans(RanksTest):
             level: self.planned(2, **job, policies__shard__level=f'"{level}"')["peak"]["bytes"]
             for level in ("optimizer", "parameters")
         }
+        # Who does not leave it open is told of the other.
+        for code, _, errors in self.finish(self.start_ranks(2, **job, memory__budget=needed["optimizer"] - 1)):
+            self.assertEqual(code, 3)
+            self.assertTrue(errors == "" or ', divide the weights too: set policies.shard.level = "parameters", set memory.budget = ' in errors, errors)
         job["policies__shard__level"] = '"auto"'
         for level, budget in (("parameters", needed["optimizer"] - 1), ("optimizer", needed["optimizer"])):
             planned = self.planned(2, **job, memory__budget=budget)

@@ -56,7 +56,6 @@ def processes_of(launcher: int) -> list[int]:
 class RanksTest(ProgramTest):
     DEVICE = "cpu"
 
-
     def start_rank(
         self,
         rank: int,
@@ -106,6 +105,17 @@ class RanksTest(ProgramTest):
 
     def losses(self, run: str) -> list[tuple[int, float, float]]:
         return [(one["step"], one["loss"], one["gradient_norm"]) for one in self.log(run) if one["event"] == "step"]
+
+    def assert_same_at_any_number(self, numbers: list[int], **values) -> None:
+        job = JOB | values
+        self.assert_done(self.train(train__out="alone", **job))
+        alone, losses = self.hashes("alone"), self.losses("alone")
+        self.assertEqual(len(losses), 20)
+        for ranks in numbers:
+            run = f"ranks{ranks}"
+            self.run_ranks(ranks, train__out=run, **job)
+            self.assertEqual(self.losses(run), losses, run)
+            self.assertEqual(self.hashes(run), alone, run)
 
     def launch(self, *command: str, **variables) -> None:
         self.train(train__out="alone", **(JOB | {"train__steps": 3}))

@@ -157,6 +157,7 @@ class Rules final : public RuleCheck {
               removal({"policies.precision.cpu"}) + ", or " +
               advise("policies.precision.enabled", toml_text(policies::Enabled::by_default)));
     }
+    check_gather();
     check_kept_attention();
     const policies::EmaOptions& ema = config_.policies.ema;
     if (!ema.pinned && ema.device == policies::EmaDevice::same && ema.enabled != policies::Enabled::off) {
@@ -165,6 +166,17 @@ class Rules final : public RuleCheck {
            "nothing; " +
                removal({"policies.ema.pinned"}) + ", or change policies.ema.device");
     }
+  }
+
+  void check_gather() const {
+    const policies::ShardOptions& shard = config_.policies.shard;
+    if (shard.enabled == policies::Enabled::off || shard.gather == policies::ShardGather::fp32) return;
+    if (shard.level == policies::ShardLevel::optimizer) return;  // where it has no use
+    if (config_.policies.precision.enabled == policies::Enabled::on) return;
+    fail("policies.shard.gather",
+         "policies.shard.gather = \"bf16\" sends weights as autocast rounds them; " +
+             advise("policies.precision.enabled", toml_text(policies::Enabled::on)) + ", or " +
+             advise("policies.shard.gather", toml_text(policies::ShardGather::fp32)));
   }
 
   // The models attend through the seam only, which calls no such operator then.

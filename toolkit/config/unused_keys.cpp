@@ -27,7 +27,8 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   if (key == "policies.checkpoint.offload_min_bytes" && !keep.offloads()) {
     return "policies.checkpoint.keep";
   }
-  if (key == "policies.shard.prefetch" && config.policies.shard.level == policies::ShardLevel::optimizer)
+  if ((key == "policies.shard.prefetch" || key == "policies.shard.gather") &&
+      config.policies.shard.level == policies::ShardLevel::optimizer)
     return "policies.shard.level";
   // Each target is a choice of its own.
   if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") &&

@@ -11,7 +11,9 @@ void take_level(RunConfig& config, ShardLevel level) {
   if (!level_is_open(config)) return;
   policies::ShardOptions& shard = config.policies.shard;
   shard.level = level;
-  if (level == ShardLevel::optimizer) shard.prefetch = policies::ShardOptions().prefetch;
+  if (level == ShardLevel::parameters) return;
+  shard.prefetch = policies::ShardOptions().prefetch;
+  shard.gather = policies::ShardOptions().gather;
 }
 
 std::string choose_level(LoadedConfig& loaded,

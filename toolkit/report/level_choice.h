@@ -9,8 +9,8 @@
 
 namespace dtk {
 
-/// In place of an open level (level_is_open()), else nothing. With "optimizer" policies.shard.prefetch goes,
-/// which has no effect there.
+/// In place of an open level (level_is_open()), else nothing. With "optimizer" policies.shard.prefetch and
+/// gather go, which have no effect there.
 void take_level(RunConfig& config, policies::ShardLevel level);
 
 /// What a plan takes of memory.budget, or why there is no plan.

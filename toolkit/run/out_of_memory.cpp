@@ -57,9 +57,22 @@ std::string raise_budget(const Shortage& shortage) {
                      shortage.not_known.empty() ? "" : also);
 }
 
+// What each rank has whole, and need not.
+void add_ways_of_ranks(std::vector<std::string>& ways, const RunConfig& config, const Shortage& shortage) {
+  const policies::ShardOptions& shard = config.policies.shard;
+  if (!shortage.several_ranks) return;
+  if (shard.enabled == policies::Enabled::off) {
+    ways.emplace_back("switch on policies.shard");
+  } else if (shard.level == policies::ShardLevel::optimizer) {
+    ways.push_back("divide the weights too: " +
+                   advise("policies.shard.level", toml_text(policies::ShardLevel::parameters)));
+  }
+}
+
 std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
+  add_ways_of_ranks(ways, config, shortage);
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed) ways.push_back("use a smaller model (" + facts_of(config).smaller + ")");
   const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
@@ -89,6 +102,7 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
     ways.emplace_back("switch on policies.attention");
   if (!resumed && config.policies.precision.enabled == Enabled::off)
     ways.emplace_back("switch on policies.precision");
+  add_ways_of_ranks(ways, config, shortage);
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed) ways.emplace_back("use a smaller model");
   if (ways.empty()) ways.emplace_back("continue on a device with more memory");
@@ -124,8 +138,9 @@ int64_t trainable_parameters(const RunConfig& config) {
 }
 
 Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
-                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed) {
-  Shortage shortage{.resumed = resumed, .in_build = in_build};
+                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed,
+                     const Ranks* ranks) {
+  Shortage shortage{.resumed = resumed, .in_build = in_build, .several_ranks = ranks != nullptr};
   if (plan) shortage.state = state_bytes(*plan);
   if (!config.memory.budget) return shortage;
   const int64_t budget = config.memory.budget->bytes;

@@ -14,6 +14,7 @@
 
 namespace dtk {
 
+class Ranks;
 class RunObserver;
 
 /// Bytes on the training device that no batch size changes, all alive when a step's gradients are complete.
@@ -38,6 +39,7 @@ struct Shortage {
   bool resumed = false;                  // the model is the checkpoint's
   bool in_build = false;                 // it was refused before the first step
   bool by_budget = false;                // a higher memory.budget would end it
+  bool several_ranks = false;            // train, and may share out what one has
   std::optional<int64_t> limit = {};     // bytes, where it is known
   std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
   std::optional<int64_t> batch = {};     // the largest that is planned to fit
@@ -45,9 +47,11 @@ struct Shortage {
   std::string not_known = {};            // what the plan counts as 0 bytes, as DeviceOverhead has it
 };
 
-/// Of a refusal while the run was built or trained. `plan`: of the run, where there is one.
+/// Of a refusal while the run was built or trained. `plan`: of the run, where there is one. `ranks`: null for
+/// one alone.
 Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
-                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed);
+                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed,
+                     const Ranks* ranks);
 
 /// What to do about it, by the cause: the state alone, or what a step adds to it.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);

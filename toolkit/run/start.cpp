@@ -331,6 +331,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
           config, device,
           {.resumed = resumed,
            .by_budget = problem->budget_is_the_limit,
+           .several_ranks = loaded.ranks > 1,
            .limit = problem->limit,
            .needed = problem->needed,
            .batch = !refuses ? std::nullopt
@@ -377,7 +378,7 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
                   RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
   const std::string advice = out_of_memory_advice(
       loaded.config, device,
-      shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
+      shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr, world.ranks));
   throw_if_bare(error, loaded.config, world.observer);
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
@@ -394,9 +395,9 @@ void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& load
   const std::string advice = fmt::format(
       "last checkpoint: {}, with {}, which a resumed run goes on with unless --set says otherwise; {}",
       escalation.saved_as.string(), escalation.chosen,
-      out_of_memory_advice(
-          loaded.config, device,
-          shortage_of(error, loaded.config, escalation.plan.memory, /*in_build=*/true, /*resumed=*/true)));
+      out_of_memory_advice(loaded.config, device,
+                           shortage_of(error, loaded.config, escalation.plan.memory, /*in_build=*/true,
+                                       /*resumed=*/true, world.ranks)));
   throw out_of_memory(error, advice, [&] {
     facts.parameters = trainable_parameters(loaded.config);
     const std::optional<int64_t> step = step_named(escalation.saved_as.filename().string());

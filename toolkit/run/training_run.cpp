@@ -70,10 +70,11 @@ class Run final : public TrainingRun {
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
-      give_up(error, last_checkpoint_text() +
-                         out_of_memory_advice(config_, device_,
-                                              shortage_of(error, config_, plan.memory,
-                                                          /*in_build=*/false, process_->resumed)));
+      give_up(error,
+              last_checkpoint_text() +
+                  out_of_memory_advice(config_, device_,
+                                       shortage_of(error, config_, plan.memory,
+                                                   /*in_build=*/false, process_->resumed, world_.ranks)));
     } catch (const Error& error) {
       // What did not fit has been recorded, with more.
       if (error.code != ExitCode::memory) record_failure(error.what());

@@ -37,8 +37,10 @@ std::unique_ptr<policies::Shards> shards_of(const RunConfig& config, const Train
                                .min_unit = config.policies.shard.min_unit.bytes,
                                .norm_parts = config.train.accumulate,
                                .modules = model.weight_paths(),
+                               .targets = config.policies.shard.targets,
                                .level = config.policies.shard.level,
-                               .prefetch = config.policies.shard.prefetch};
+                               .prefetch = config.policies.shard.prefetch,
+                               .gather = config.policies.shard.gather};
   const models::NamedTensors parameters = reached_parameters(model);
   if (ranks == nullptr) return std::make_unique<policies::Shards>(parameters, layout);
   return std::make_unique<policies::Shards>(ranks->group(), parameters, layout);

@@ -15,6 +15,7 @@
 using namespace dtk::policies;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -167,6 +168,104 @@ TEST_CASE("divided weights: as many units as asked for are gathered before their
   }
 }
 
+TEST_CASE(
+    "divided weights: those of modules that are no target stay from the begin of a pass to their gradients") {
+  constexpr int64_t kModules = 4, kOthers = 2;  // the last ones
+  const CountingAllocatorGuard counting;
+  Chain chain(kModules);
+  ShardLayout layout = chain.layout();
+  layout.targets = {"layers.0", "layers.1"};
+  layout.prefetch = 0;
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, layout);
+  CHECK(shards.targets() == layout.targets);
+  PolicySet policies(parameters_divided(true), {at::kCPU, chain.weights, chain.paths, true, &shards},
+                     chain.seam);
+  const int64_t own = gathered();
+  at::Tensor loss;
+  {
+    const auto scope = policies.forward_scope();
+    CHECK(gathered() == own + kOthers * kWeight);
+    loss = chain.forward(at::ones({8, kWidth})).sum();
+    CHECK(gathered() == own + (kOthers + 1) * kWeight);
+  }
+  CHECK(broadcasts(shards) == kModules);
+  loss.backward();
+  CHECK(gathered() == own);
+  CHECK(broadcasts(shards) == kModules + 1);  // layers.0 alone again
+}
+
+TEST_CASE("divided weights: as bf16 half is sent, and takes half while it is on its way") {
+  const bool halved = GENERATE(false, true);
+  constexpr int64_t kModules = 3;
+  constexpr float kValue = 1.001F, kRounded = 1.0F;  // as bf16 has it
+  const CountingAllocatorGuard counting;
+  Chain chain(kModules, /*alone=*/true);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, weight] : chain.weights) weight.fill_(kValue);
+  }
+  ShardLayout layout = chain.layout();
+  PolicyOptions options = parameters_divided(false);
+  options.precision.enabled = Enabled::on;
+  layout.gather = options.shard.gather = halved ? ShardGather::bf16 : ShardGather::fp32;
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, layout);
+  PolicySet policies(options, {at::kCPU, chain.weights, chain.paths, true, &shards}, chain.seam);
+  CHECK_THAT(policies.reports().at(3).reason,
+             halved ? Contains("of these alone; weights are sent as bf16") : Contains("of these alone"));
+  const int64_t own = gathered(), sent = halved ? kWeight / 2 : kWeight;  // of a unit, by both ranks
+  const auto value = [&](size_t weight) { return chain.weights[weight].second.flatten()[0].item<float>(); };
+  at::Tensor loss;
+  cpu_accounts().reset_phases("forward");
+  {
+    const auto scope = policies.forward_scope();
+    CHECK(gathered() == own + kWeight);  // what lies in no module
+    CHECK(value(kModules) == kValue);
+    at::Tensor x = at::ones({8, kWidth});
+    for (size_t i = 0; i < kModules; ++i) {
+      const auto product = [&, weight = chain.weights[i].second](const at::Tensor& in) {
+        CHECK(value(i) == (halved ? kRounded : kValue));
+        CHECK(gathered() == own + 2 * kWeight + (i + 1 < kModules ? sent : 0));
+        // Autocast's copy is no parameter.
+        return at::sigmoid(at::mm(in, weight));
+      };
+      x = chain.seam.module(chain.paths[i], product, x);
+    }
+    loss = x.sum();
+  }
+  CHECK(highest(cpu_accounts().phases()).peak.of(Category::parameters) == own + 2 * kWeight + sent);
+  CHECK(shards.collectives()->sent().at("broadcast").bytes == kWeight / 2 + kModules * sent / 2);
+  loss.backward();
+  CHECK(shards.collectives()->sent().at("broadcast").bytes == kWeight / 2 + (2 * kModules - 1) * sent / 2);
+  policies.before_step();
+  CHECK(gathered() == own);
+  CHECK(shards.own()[0].second.flatten()[0].item<float>() == kValue);
+}
+
+TEST_CASE("divided weights: as bf16 vectors are sent as they are") {
+  const int rank = GENERATE(0, 1);
+  constexpr float kValue = 1.001F, kRounded = 1.0F;
+  const at::Tensor weight = at::full({kWidth, kWidth}, kValue).requires_grad_();
+  const at::Tensor bias = at::full({kWidth}, kValue).requires_grad_();
+  const at::Tensor kernel = at::full({2, 2, 4, 4}, kValue).requires_grad_();
+  Shards shards(dtk::planner::planned_group(rank, 2),
+                {{"layer.weight", weight}, {"layer.bias", bias}, {"layer.kernel", kernel}},
+                {.modules = {"layer"}, .level = ShardLevel::parameters, .gather = ShardGather::bf16});
+  shards.begin_pass();
+  const Shards::Use use(shards, "layer");
+  // Of 64 + 1 + 1 cells of 64 elements the first 33 are rank 0's.
+  constexpr int64_t kCell = 64;
+  const int64_t sent = rank == 0 ? 33 * 2 * kCell : (31 * 2 + 4 + 2) * kCell;
+  CHECK(shards.collectives()->sent().at("broadcast").bytes == sent);
+  const auto last = [](const at::Tensor& values) { return values.flatten()[-1].item<float>(); };
+  if (rank == 0) {
+    CHECK(weight[0][0].item<float>() == kRounded);
+  } else {
+    CHECK(last(weight) == kRounded);
+    CHECK(last(bias) == kValue);
+    CHECK(last(kernel) == kRounded);
+  }
+}
+
 TEST_CASE("divided weights: what was gathered for a module that does not come goes") {
   const CountingAllocatorGuard counting;
   Chain chain(4);
@@ -310,6 +409,40 @@ TEST_CASE("divided weights: what cannot be divided so is refused") {
     CHECK_NOTHROW(put_in(replicated));
   }
   options.shard.enabled = Enabled::by_default;
+  options.shard.prefetch = 1;
+  options.shard.gather = ShardGather::bf16;
+  options.shard.level = ShardLevel::optimizer;
+  CHECK_THROWS_WITH(put_in(whole),
+                    Equals("policies.shard.gather = \"bf16\" has no effect: weights are gathered before "
+                           "their use where policies.shard.level = \"parameters\"; set that, or remove it"));
+  options.shard.level = ShardLevel::parameters;
+  CHECK_THROWS_WITH(put_in(divided), Equals("policies.shard.gather = \"bf16\", and Subject::shards sends "
+                                            "weights as fp32; lay them out with the same"));
+  ShardLayout halved = chain.layout();
+  halved.gather = ShardGather::bf16;
+  Shards as_bf16(dtk::planner::planned_group(0, 2), Chain(2).weights, halved);
+  CHECK_THROWS_WITH(
+      put_in(as_bf16),
+      Equals(
+          "policies.shard.gather = \"bf16\" sends weights as autocast rounds them, and here nothing does "
+          "(fp32: policies.precision.enabled = false); set policies.precision.enabled = true, or remove it"));
+  options.precision.enabled = Enabled::on;
+  CHECK_NOTHROW(put_in(as_bf16));
+  options.precision.fp32 = {"layers.1"};
+  CHECK_THROWS_WITH(put_in(as_bf16),
+                    Equals("policies.shard.gather = \"bf16\" would round the weights of layers.1, which "
+                           "policies.precision.fp32 keeps; name other modules in policies.shard.targets, or "
+                           "remove it"));
+  halved.targets = {"layers.0"};
+  Shards but_one(dtk::planner::planned_group(0, 2), Chain(2).weights, halved);
+  CHECK_NOTHROW(put_in(but_one));
+  options.shard.gather = ShardGather::fp32;
+  CHECK_THROWS_WITH(put_in(but_one), Equals("policies.shard.gather = \"fp32\", and Subject::shards sends "
+                                            "weights as bf16; lay them out with the same"));
+  halved.targets = {"layer.*"};
+  CHECK_THROWS_WITH(Shards(dtk::planner::planned_group(0, 2), Chain(2).weights, halved),
+                    StartsWith("policies.shard.targets"));
+  options.shard.level = ShardLevel::automatic;
   CHECK_THROWS_WITH(put_in(whole),
                     Equals("policies.shard.level = \"auto\" is chosen before there are policies, by a "
                            "plan; set \"optimizer\" or \"parameters\""));

@@ -164,7 +164,7 @@ TEST_CASE(
       two.weights[0].second.detach().sum(),
       Catch::Contains(
           "policies.shard: layers.0.weight are on their way behind a step: they are read outside of the "
-          "module that they lie in; read them in it, or leave them out of ShardLayout::modules"));
+          "module that they lie in; read them in it, or leave it out of policies.shard.targets"));
   CHECK(two.shards->own()[0].second.detach().eq(1).all().item<bool>());
   two.shards->settle();
   CHECK(two.weights[0].second.detach().sum().item<double>() == kSide * kSide / 2 * (1 + kArrived));

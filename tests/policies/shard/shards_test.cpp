@@ -23,7 +23,7 @@ NamedTensors abc() {
   return {{"a", of({10, 10})}, {"frozen", at::ones({1000})}, {"b", of({200})}, {"c", of({2, 5})}};
 }
 
-constexpr ShardLayout kLayout{.min_unit = 1024};
+const ShardLayout kLayout{.min_unit = 1024};
 
 Shards shards_of(int rank, int ranks, ShardLayout layout = kLayout) {
   return {dtk::planner::planned_group(rank, ranks), abc(), layout};
@@ -64,6 +64,36 @@ TEST_CASE(
   CHECK(shards.units()[1].label == "c");
   CHECK(shards.index_of("c") == 2);
   CHECK_FALSE(shards.index_of("frozen"));
+}
+
+TEST_CASE("shards: modules that wait for their weights share no unit with others") {
+  const auto weights = [] {
+    NamedTensors all;
+    for (const char* const name :
+         {"shift", "embed.a", "embed.b", "blocks.0.w", "blocks.1.w", "blocks.1.bias", "head.w"})
+      all.emplace_back(name, at::ones({64}).requires_grad_());
+    return all;
+  };
+  ShardLayout layout{.min_unit = 1 << 20, .modules = {"embed", "blocks.0", "blocks.1", "head"}};
+  const auto units = [&](const std::vector<std::string>& targets) {
+    layout.targets = targets;
+    std::vector<std::pair<std::string, bool>> found;
+    const Shards alone(weights(), layout), second(dtk::planner::planned_group(1, 2), weights(), layout);
+    for (const ParameterUnit& unit : alone.units()) found.emplace_back(unit.label, unit.is_target);
+    REQUIRE(second.units().size() == found.size());
+    for (size_t i = 0; i < found.size(); ++i) CHECK(second.units()[i].label == found[i].first);
+    return found;
+  };
+  using Units = std::vector<std::pair<std::string, bool>>;
+  CHECK(units({"*"}) == Units{{"shift", false}, {"embed.a and 5 more", true}});
+  CHECK(units({"blocks"}) ==
+        Units{{"shift and 2 more", false}, {"blocks.0.w and 2 more", true}, {"head.w", false}});
+  CHECK(units({"blocks.1", "head"}) == Units{{"shift and 3 more", false}, {"blocks.1.w and 2 more", true}});
+  CHECK(units({}) == Units{{"shift and 6 more", false}});
+  CHECK_THROWS_WITH(
+      units({"block.*"}),
+      Equals("policies.shard.targets: \"block.*\" matches no module of this model; near: blocks, "
+             "blocks.0, blocks.1"));
 }
 
 TEST_CASE("shards: undivided or alone, all is the rank's own") {

@@ -228,6 +228,26 @@ TEST_CASE(
         "remove it "
         "(what base.toml sets is taken back with --set policies.shard.prefetch=default), or change "
         "policies.shard.level");
+  CHECK(read(runnable).config.policies.shard.targets == std::vector<std::string>{"*"});
+  CHECK(read(runnable + "policies.shard.targets = [\"blocks.*\"]").config.policies.shard.targets ==
+        std::vector<std::string>{"blocks.*"});
+}
+
+TEST_CASE("config reader: weights are sent as bf16 where autocast is asked for") {
+  const std::string divided = runnable + "policies.shard.level = \"parameters\"\n";
+  const std::string bf16 = "policies.shard.gather = \"bf16\"";
+  CHECK(read(divided + "policies.precision.enabled = true\n" + bf16).config.policies.shard.gather ==
+        dtk::policies::ShardGather::bf16);
+  CHECK(error_in(divided + bf16) ==
+        "base.toml:4:25: policies.shard.gather = \"bf16\" sends weights as autocast rounds them; set "
+        "policies.precision.enabled = true, or set policies.shard.gather = \"fp32\"");
+  CHECK(
+      error_in(runnable + bf16) ==
+      "base.toml:3:25: policies.shard.gather has no use with policies.shard.level = \"optimizer\"; remove it "
+      "(what base.toml sets is taken back with --set policies.shard.gather=default), or change "
+      "policies.shard.level");
+  CHECK(error_in(divided + "policies.shard.gather = \"fp16\"") ==
+        "base.toml:4:25: policies.shard.gather = \"fp16\" is not a choice; allowed: fp32 | bf16");
 }
 
 TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {

@@ -85,15 +85,17 @@ RunConfig custom_from_folder() {
                         .timeout = 12.5,
                         .interface = "eth\"0",
                         .reduce = dtk::policies::GradientSums::native};
-  config.policies.precision = {.enabled = Enabled::off,
+  config.policies.precision = {.enabled = Enabled::on,
                                .cpu = dtk::policies::CpuPrecision::probe,
                                .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention = {.enabled = Enabled::off, .kernel = dtk::policies::AttentionKernel::cudnn};
   config.policies.fusion = {.enabled = Enabled::off, .cuda = true};
   config.policies.shard = {.enabled = Enabled::on,
                            .level = dtk::policies::ShardLevel::parameters,
+                           .targets = {"blocks.*", "head"},
                            .min_unit = {4096},
-                           .prefetch = 3};
+                           .prefetch = 3,
+                           .gather = dtk::policies::ShardGather::bf16};
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,
@@ -507,8 +509,10 @@ cuda = false  # default
 [policies.shard]
 enabled = "default"  # default
 level = "optimizer"  # default
+targets = ["*"]  # default
 min_unit = 1048576  # default
 # prefetch has no effect: policies.shard.level = "optimizer"
+# gather has no effect: policies.shard.level = "optimizer"
 
 [policies.ema]
 enabled = "default"  # default

@@ -16,6 +16,7 @@ LoadedConfig open_job(int64_t ranks) {
   loaded.ranks = ranks;
   loaded.config.policies.shard.level = ShardLevel::automatic;
   loaded.config.policies.shard.prefetch = 3;
+  loaded.config.policies.shard.gather = policies::ShardGather::bf16;
   loaded.config.memory.budget = ByteSize{1000};
   return loaded;
 }
@@ -36,6 +37,7 @@ TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimiz
     CHECK(plans == 1);
     CHECK(loaded.config.policies.shard.level == (fits ? ShardLevel::optimizer : ShardLevel::parameters));
     CHECK(loaded.config.policies.shard.prefetch == (fits ? 1 : 3));
+    CHECK((loaded.config.policies.shard.gather == policies::ShardGather::bf16) == !fits);
     CHECK(line ==
           (fits
                ? "level = \"auto\": \"optimizer\", as \"optimizer\" takes 1000 bytes by its plan, within "

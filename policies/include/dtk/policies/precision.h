@@ -10,6 +10,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtk::policies {
@@ -37,6 +38,8 @@ class Precision final : public Policy {
   void after_step() override;
   PolicyReport report() const override;
   bool active() const { return active_; }
+  /// Whether `fp32` names the module, or one that it lies in.
+  bool keeps_fp32(std::string_view path) const;
 
  protected:
   void put_in(Seam& seam) override;

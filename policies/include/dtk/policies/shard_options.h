@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace dtk::policies {
 
@@ -13,6 +15,12 @@ namespace dtk::policies {
 enum class ShardLevel { optimizer, parameters, automatic };
 constexpr auto enum_texts(ShardLevel) {
   return std::array{"optimizer", "parameters", "auto"};
+}
+
+/// As what divided matrices are sent; a rank's own part stays fp32.
+enum class ShardGather { fp32, bf16 };
+constexpr auto enum_texts(ShardGather) {
+  return std::array{"fp32", "bf16"};
 }
 
 struct ShardOptions {
@@ -24,19 +32,27 @@ struct ShardOptions {
   // module runs, and while its gradients are computed: less memory, and more is sent. "auto": the first of
   // the two that fits memory.budget by its plan.
   ShardLevel level = ShardLevel::optimizer;
+  // Modules, and all that lies in them, whose weights come when the module runs. Those of others come when a
+  // pass begins, and where level = "parameters" they stay until their gradients are there.
+  std::vector<std::string> targets = {"*"};
   // Neighbours among the parameters are gathered and summed together until they have so many bytes. Norms of
   // gradients are taken over parts of such units, so that another value is other rounding.
   ByteCount min_unit = {1 << 20};
   // Units that are gathered before their use where level = "parameters", while others are used.
   int64_t prefetch = 1;
+  // "bf16" where level = "parameters": matrices of the modules that `targets` names are sent in half the
+  // bytes. Where autocast rounds what these modules read, as in a DiT's blocks, no bit of a gradient changes.
+  ShardGather gather = ShardGather::fp32;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled, level, min_unit, prefetch] = self;
+    auto& [enabled, level, targets, min_unit, prefetch, gather] = self;
     visit("enabled", enabled, "\"default\" | true | false");
     visit("level", level, "");
+    visit("targets", targets, "");
     visit("min_unit", min_unit, "[1, inf)");
     visit("prefetch", prefetch, "[0, 64]");
+    visit("gather", gather, "");
   }
   friend bool operator==(const ShardOptions&, const ShardOptions&) = default;
 };

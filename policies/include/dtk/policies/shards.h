@@ -26,8 +26,9 @@ struct ParameterUnit {
     int64_t offset, elements;
   };
   std::vector<Member> members;
-  int64_t elements = 0;  // a multiple of 64
-  std::string label;     // "blocks.0.qkv.weight and 3 more"
+  int64_t elements = 0;    // a multiple of 64
+  std::string label;       // "blocks.0.qkv.weight and 3 more"
+  bool is_target = false;  // lies in modules that are targets
 
   /// Ends of so many parts: of C cells of 64 elements, part r is those of [ceil(r C / n), ceil((r + 1) C /
   /// n)).
@@ -50,6 +51,9 @@ struct ShardLayout {
   // them, or within PolicySet::forward_scope() where they lie in none; those that other ranks update come
   // while other modules run.
   std::vector<std::string> modules = {};
+  // Those of them, by pattern, in which or below which a module's weights wait for it; others are read as if
+  // they lay in no module. No unit has weights of both.
+  std::vector<std::string> targets = {"*"};
   // parameters: the weights are divided, too, where anything is; those of a module are whole while it runs,
   // and while its gradients are computed. Each pass with gradients then runs each module once, at each rank,
   // in this order.
@@ -57,6 +61,9 @@ struct ShardLayout {
   // Units of divided weights that are gathered before their module's turn: while another runs they are on
   // their way, and take their bytes. The turns of a backward pass are those of the one before.
   int64_t prefetch = 1;
+  // bf16: divided matrices of the targets are sent so, and are then, as fp32, what bf16 holds of them; so are
+  // tensors of more dimensions, not vectors.
+  ShardGather gather = ShardGather::fp32;
 };
 
 /// For one thread. All ranks call gather() and add_up(), give and take parts, and run modules of divided
@@ -66,11 +73,11 @@ class Shards : NotCopied {
   /// Of one rank, which has all.
   explicit Shards(const NamedTensors& parameters, const ShardLayout& layout = {});
   /// `parameters`: of one model, in the same order at each rank; what needs no gradient is left alone. Throws
-  /// PolicyError for one that is not fp32 and contiguous, std::invalid_argument where none is trained, or
-  /// weights are to be divided among no modules. Where anything is divided, parameters become views of their
-  /// unit's storage. That of weights which are divided, or on their way behind a step, has no memory while
-  /// nobody uses them: what reads one then throws c10::Error. Takes the bytes of a unit beside the
-  /// parameters. Parameters on the meta device are laid out, and placed later.
+  /// PolicyError for one that is not fp32 and contiguous or a target that is no module, std::invalid_argument
+  /// where none is trained, or weights are to be divided among no modules. Where anything is divided,
+  /// parameters become views of their unit's storage. That of weights which are divided, or on their way
+  /// behind a step, has no memory while nobody uses them: what reads one then throws c10::Error. Takes the
+  /// bytes of a unit beside the parameters. Parameters on the meta device are laid out, and placed later.
   Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& parameters,
          const ShardLayout& layout = {});
   ~Shards();
@@ -87,6 +94,10 @@ class Shards : NotCopied {
   bool divides_weights() const { return divides_weights_; }
   /// Whether weights may be on their way behind a step, until arrive() or settle().
   bool gathers_late() const { return divides_ && !divides_weights_ && !turns_.empty(); }
+  /// As what divided matrices of the targets are sent.
+  ShardGather sends() const { return sends_; }
+  /// Those of ShardLayout::modules whose weights come when they run, in their order.
+  const std::vector<std::string>& targets() const { return targets_; }
   int64_t rank() const { return collectives_ ? collectives_->rank() : 0; }
   int64_t ranks() const { return collectives_ ? collectives_->ranks() : 1; }
   /// Null: one rank.
@@ -179,6 +190,7 @@ class Shards : NotCopied {
 
   std::unique_ptr<Collectives> collectives_;
   bool divides_ = false, divides_weights_ = false;
+  ShardGather sends_ = ShardGather::fp32;
   NamedTensors parameters_, own_;
   std::vector<ParameterUnit> units_;
   std::vector<std::vector<int64_t>> ends_;        // by unit and rank
@@ -186,6 +198,7 @@ class Shards : NotCopied {
   std::vector<NormPart> own_norm_parts_;
   int64_t norm_parts_ = 0;
   int64_t prefetch_ = 0;
+  std::vector<std::string> targets_;
   std::vector<std::unique_ptr<Home>> homes_;  // by unit, where anything is divided
   // The units that a module uses itself.
   std::map<std::string, std::vector<size_t>, std::less<>> units_of_;

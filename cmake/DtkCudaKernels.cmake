@@ -49,10 +49,9 @@ function(dtk_cuda_kernels folder)
   set(objects "")
   foreach(kernel IN LISTS kernels)
     cmake_path(GET kernel STEM name)
-    set(object "${CMAKE_CURRENT_BINARY_DIR}/cuda_kernels/${name}.o")
+    set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.o")
     add_custom_command(OUTPUT "${object}" DEPENDS "${kernel}" DEPFILE "${object}.d" VERBATIM
       COMMENT "nvcc ${name}.cu"
-      COMMAND "${CMAKE_COMMAND}" -E make_directory "${CMAKE_CURRENT_BINARY_DIR}/cuda_kernels"
       COMMAND "${DTK_NVCC}" -std=c++20 -O3 -DNDEBUG -ccbin "${CMAKE_CXX_COMPILER}" -Werror all-warnings
               -Xcompiler -fPIC,-fvisibility=hidden -Xfatbin -compress-mode=size ${architectures}
               -MD -MF "${object}.d" -MT "${object}" -c "${kernel}" -o "${object}")

@@ -34,6 +34,16 @@ def ci_offences(root: Path) -> list[str]:
     return [".ci/run: must be one command, exec of tests/run; seen: " + ("; ".join(commands) or "nothing")]
 
 
+def lonely_readmes(root: Path) -> list[str]:
+    """Folders that hold a README and nothing to read about."""
+    found = []
+    for path in sorted(root.glob("*/**/README.md")):
+        is_ours = path.relative_to(root).parts[0] in ALLOWED
+        if is_ours and [entry.name for entry in path.parent.iterdir()] == ["README.md"]:
+            found.append(f"{path.relative_to(root).as_posix()}: the only file of its folder")
+    return found
+
+
 def check(root: Path) -> list[str]:
     present = {entry.name for entry in root.iterdir()} - tree.ignored(root)
     found = [
@@ -45,7 +55,7 @@ def check(root: Path) -> list[str]:
     found += [
         f"{name}: missing or not executable" for name in COMMANDS if not os.access(root / name, os.X_OK)
     ]
-    return found + ci_offences(root)
+    return found + lonely_readmes(root) + ci_offences(root)
 
 
 if __name__ == "__main__":

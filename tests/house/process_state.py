@@ -14,10 +14,10 @@ README = "policies/README.md"
 TABLE = re.compile(r"(?<=<!-- process-wide state -->\n).*?(?=<!-- /process-wide state -->)", re.DOTALL)
 STATE = re.compile(
     r"\bthread_local\b[^;={(]*?\b(?P<local>\w+)\s*[;={]"
-    r"|^(?!using\b|const|namespace\b|return\b|extern\b|static\b|inline const|struct\b|class\b|enum\b|concept\b|friend\b)"
-    r"(?:inline\s+)?[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
+    r"|^(?!using\b|const|namespace\b|return\b|extern\b|static\b|inline const|volatile const|struct\b|class\b|enum\b|concept\b|friend\b)"
+    r"(?:(?:inline|volatile|unsigned|signed|long|short)\s+)*[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
     r"|\bstatic\s+(?!const|inline|thread_local|auto\b)[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<static>\w+)\s*[;={]"
-    r"|\bstatic\s+(?:const\s+)?auto\s*\*\s*(?:const\s+)?(?P<leaked>\w+)\s*="
+    r"|\bstatic\s+(?:const\s+)?auto\s*[*&]\s*(?:const\s+)?(?P<leaked>\w+)\s*="
     r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b",
     re.MULTILINE,
 )

@@ -4,6 +4,7 @@ self_test.py COMPILER: the compiler is used to link a program to a library named
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ CLEAN = {
     ".ci/run": '#!/bin/sh\n# all tests\nexec "$(dirname "$0")/../tests/run"\n',
     "CMakeLists.txt": "",
     "CMakePresets.json": "{}",
-    "README.md": "# dit-train\nexamples/quickstart\ntests/run\n",
+    "README.md": "# dit-train\nexamples/quickstart\ntests/run\nquickstart_samples.png\npolicies.svg\n",
     "LICENSE": "",
     "CHANGELOG.md": "",
     "CONTRIBUTING.md": "",
@@ -203,8 +204,21 @@ class Rooms(TreeTest):
             include_arrows.check(self.root), ["toolkit/io/: 26 modules; a room holds at most 25"]
         )
 
-    def test_a_family_says_what_it_is(self):
+    def list_rooms(self):
         (self.root / "CONTRIBUTING.md").write_text(f"<!-- rooms -->\n{rooms.table()}\n<!-- /rooms -->\n")
+        for path in ("policies/ema", "models/dit", "toolkit/train", "toolkit/programs"):
+            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\n")
+
+    def test_a_room_that_nothing_builds(self):
+        self.list_rooms()
+        self.assertEqual(rooms.check(self.root), [])
+        self.write("toolkit/io/npy.cpp", "")
+        self.assertEqual(rooms.check(self.root), ["toolkit/io/CMakeLists.txt: missing"])
+        shutil.rmtree(self.root / "toolkit/io")
+        self.assert_finds(rooms, "policies/attic/old.cpp", "", "in no room")
+
+    def test_a_family_says_what_it_is(self):
+        self.list_rooms()
         self.write("toolkit/families/a/CMakeLists.txt", "# The family A.\ndtk_room(a.cpp)\n")
         self.assert_finds(rooms, "toolkit/families/b/CMakeLists.txt", "dtk_room(b.cpp)\n", "what the family is")
 
@@ -213,6 +227,7 @@ class Rooms(TreeTest):
         self.assertEqual(len(rooms.check_printed(self.root)), 1)
         self.write("toolkit/io/CMakeLists.txt", "dtk_room(\n  npy.cpp)\n")
         self.assertEqual(len(rooms.check_purposes(self.root)), 1)
+        self.list_rooms()
         rooms.write(self.root)
         self.assertEqual(rooms.check(self.root), [])
         self.assertTrue((self.root / "toolkit/io/CMakeLists.txt").read_text().endswith(".\ndtk_room(\n  npy.cpp)\n"))
@@ -415,8 +430,14 @@ class TorchUse(TreeTest):
 class Readme(TreeTest):
     def test_commands_on_the_first_screen(self):
         self.assert_finds(
-            readme, "README.md", "examples/quickstart\n" + "\n" * 60 + "tests/run\n", "tests/run is not"
+            readme,
+            "README.md",
+            "examples/quickstart\nquickstart_samples.png\npolicies.svg\n" + "\n" * 60 + "tests/run\n",
+            "tests/run is not",
         )
+        self.assert_finds(readme, "README.md", CLEAN["README.md"].replace("policies.svg\n", ""), "policies.svg is not")
+        self.assert_finds(readme, "README.md", CLEAN["README.md"] + "\n" * 196, "201 lines; at most 200")
+        self.assert_finds(readme, "CHANGELOG.md", "a\n" * 61, "61 lines; at most 60")
         (self.root / "README.md").unlink()
         self.assertEqual(readme.check(self.root), ["README.md: missing"])
 

@@ -63,7 +63,7 @@ std::string bar_line(const std::string& text, double fraction, size_t columns) {
   return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
 }
 
-// LibTorch's own CPU allocator reports what it cannot give as a plain error.
+// LibTorch's own CPU allocator reports what it cannot give as a plain error: nothing but its text tells it from others.
 constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
 
 Ending of_torch_error(const char* when_out_of_memory, const c10::Error& error) {

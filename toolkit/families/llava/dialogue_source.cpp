@@ -176,10 +176,10 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
                           const std::string& list) -> std::shared_ptr<const DataSource> {
     try {
       return open_list(config, list, progress);
+    } catch (const LengthsError& error) {
+      throw DataError(location_of(loaded, "llava.data.lengths") + error.what());
     } catch (const DataError& error) {
-      const bool of_lengths =
-          !data.lengths.empty() && std::string(error.what()).starts_with(shown(data.lengths));
-      throw DataError(location_of(loaded, of_lengths ? "llava.data.lengths" : key) + error.what());
+      throw DataError(location_of(loaded, key) + error.what());
     } catch (const ConfigError& error) {
       throw ConfigError(location_of(loaded, "llava.data.tokenizer") + error.what());
     }

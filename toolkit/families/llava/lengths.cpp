@@ -27,8 +27,8 @@ constexpr std::array<std::pair<const char*, int64_t SampleSize::*>, 4> kKeptFigu
      {"labels", &SampleSize::labels}}};
 
 [[noreturn]] void refuse_lengths(const std::filesystem::path& file, const std::string& what) {
-  throw DataError(shown(file) + ": " + what +
-                  "; llava.data.lengths names a file that a start writes: remove it, or name another");
+  throw LengthsError(shown(file) + ": " + what +
+                     "; llava.data.lengths names a file that a start writes: remove it, or name another");
 }
 
 std::string hash_of(FileSystem& files, const std::filesystem::path& file) {
@@ -43,6 +43,8 @@ nlohmann::json lists_in(FileSystem& files, const std::filesystem::path& file) {
     json = parse_strict_json(files.read(file, kMaxLengthsBytes), shown(file), kLengthsDepth);
   } catch (const FileError& error) {
     refuse_lengths(file, first_line(error.what()));
+  } catch (const DataError& error) {
+    throw LengthsError(error.what());
   }
   const bool is_one =
       json.is_object() && json.contains("version") && json.contains("lists") && json.at("lists").is_array();

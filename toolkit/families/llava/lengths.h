@@ -28,7 +28,12 @@ struct LengthsKey {
 };
 LengthsKey lengths_key(FileSystem& files, const RunConfig& config, const std::filesystem::path& list);
 
-/// Those of `key` in `file`; nothing where there is no such file, or none of them. Throws DataError for a
+/// The file of lengths is at fault, not the list that it tells of.
+struct LengthsError : DataError {
+  using DataError::DataError;
+};
+
+/// Those of `key` in `file`; nothing where there is no such file, or none of them. Throws LengthsError for a
 /// file of other things.
 std::optional<ListLengths> read_lengths(FileSystem& files, const std::filesystem::path& file,
                                         const LengthsKey& key);

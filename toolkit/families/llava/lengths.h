@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
+#include "toolkit/core/errors.h"
 #include "toolkit/families/llava/sizes.h"
 #include "toolkit/io/file_system.h"
 

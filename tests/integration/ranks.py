@@ -106,15 +106,20 @@ class RanksTest(ProgramTest):
     def losses(self, run: str) -> list[tuple[int, float, float]]:
         return [(one["step"], one["loss"], one["gradient_norm"]) for one in self.log(run) if one["event"] == "step"]
 
+    def validated(self, run: str) -> list[tuple[int, float]]:
+        return [(one["step"], one["loss"]) for one in self.log(run) if one["event"] == "validate"]
+
     def assert_same_at_any_number(self, numbers: list[int], **values) -> None:
         job = JOB | values
         self.assert_done(self.train(train__out="alone", **job))
-        alone, losses = self.hashes("alone"), self.losses("alone")
+        alone, losses, validated = self.hashes("alone"), self.losses("alone"), self.validated("alone")
         self.assertEqual(len(losses), 20)
+        self.assertEqual(len(validated), 20 // job["train__validate_every"] if "train__validate_every" in job else 0)
         for ranks in numbers:
             run = f"ranks{ranks}"
             self.run_ranks(ranks, train__out=run, **job)
             self.assertEqual(self.losses(run), losses, run)
+            self.assertEqual(self.validated(run), validated, run)
             self.assertEqual(self.hashes(run), alone, run)
 
     def launch(self, *command: str, **variables) -> None:

@@ -111,7 +111,15 @@ class Bits(RanksTest):
         )
 
     def test_are_those_of_one_rank_where_weights_of_blocks_are_sent_as_bf16(self):
-        self.assert_same_at_any_number([2, 3], **SENT_AS_BF16, model__hidden=128, model__depth=2, data__validation=8)
+        self.assert_same_at_any_number(
+            [2, 3],
+            **SENT_AS_BF16,
+            model__hidden=128,
+            model__depth=2,
+            data__validation=8,
+            train__validate_every=5,
+            train__sample_every=10,
+        )
 
     def test_weights_that_autocast_does_not_round_are_not_sent_as_bf16(self):
         job = JOB | SENT_AS_BF16 | {"policies__shard__targets": "default"}

@@ -67,6 +67,16 @@ std::string sign_of(int64_t rank) {
   return fmt::format("sign/{}", rank);
 }
 
+std::string sign_at_end(int64_t rank) {
+  return fmt::format("end/{}", rank);
+}
+
+// What is known of the end of a job.
+struct Heard {
+  std::optional<LastWord> word = {};
+  std::vector<std::string> silent = {};  // ranks
+};
+
 // Signs of life of one rank, as another sees them.
 class Signs {
  public:
@@ -182,17 +192,30 @@ class RanksByStore final : public JoinedRanks {
   }
 
   std::optional<LastWord> last_word() override {
-    const auto word = in_time<std::optional<LastWord>>([this]() -> std::optional<LastWord> {
+    const auto was_reached = std::make_shared<std::atomic<bool>>(false);
+    const auto heard = in_time<Heard>([this, was_reached]() -> Heard {
+      store_->add(sign_at_end(launch_.rank), 1);
+      *was_reached = true;
       for (milliseconds waited{0}; waited < kForLastWords; waited += kBetweenLooks) {
-        if (store_->check({kLastWord})) return word_of(text_of(store_->get(kLastWord)));
+        if (store_->check({kLastWord})) return {.word = word_of(text_of(store_->get(kLastWord)))};
         std::this_thread::sleep_for(kBetweenLooks);
       }
-      return std::nullopt;
+      Heard of;
+      for (int64_t rank = 0; rank < launch_.ranks; ++rank)
+        if (!store_->check({sign_at_end(rank)})) of.silent.push_back(std::to_string(rank));
+      return of;
     });
-    has_reason_ = word && *word;
+    if (heard) {
+      silent_ = heard->silent;
+    } else if (!*was_reached && !launch_.launcher_serves && !leads()) {
+      silent_ = {"0"};  // whose store it was
+    }
+    has_reason_ = heard && heard->word;
     let_group_go();
-    return word.value_or(std::nullopt);
+    return heard ? heard->word : std::nullopt;
   }
+
+  std::string silent_ranks() const override { return silent_.empty() ? "" : first_few(silent_, 5); }
 
   void part() override {
     const auto heard = in_time<int64_t>([this] { return store_->add(kHeard, 1); });
@@ -357,6 +380,7 @@ class RanksByStore final : public JoinedRanks {
   }
 
   bool has_reason_ = false;  // the store holds one
+  std::vector<std::string> silent_;
   const std::shared_ptr<std::atomic<bool>> gives_signs_ = std::make_shared<std::atomic<bool>>(true);
   const Launch launch_;
   const milliseconds timeout_;

@@ -243,8 +243,10 @@ Ending ending_among(JoinedRanks& ranks, const Ending& own) {
   }
   const std::optional<LastWord> word = ranks.last_word();
   if (word) return {word->code, ""};
+  const std::string silent = ranks.silent_ranks();
   return {own.code,
-          text + "; start all ranks again: --resume auto goes on from the last checkpoint, if there is one"};
+          text + (silent.empty() ? "" : "; no word from rank " + silent) +
+              "; start all ranks again: --resume auto goes on from the last checkpoint, if there is one"};
 }
 
 }  // namespace

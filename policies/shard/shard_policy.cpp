@@ -112,7 +112,9 @@ PolicyReport ShardPolicy::report() const {
           c10::str("rank ", shards_.rank(), " of ", shards_.ranks(), " updates ", own, " of ", all,
                    " parameters, and has ", shards_.divides_weights() ? "weights, " : "",
                    "moments, sums of gradients and averages of these alone",
-                   shards_.sends() == ShardGather::bf16 ? "; weights are sent as bf16" : "")};
+                   shards_.sends() == ShardGather::bf16
+                       ? c10::str("; matrices of ", shards_.targets().size(), " modules are sent as bf16")
+                       : "")};
 }
 
 }  // namespace dtk::policies

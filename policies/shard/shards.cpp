@@ -83,6 +83,11 @@ Shards::Shards(c10::intrusive_ptr<c10d::Backend> group, const NamedTensors& para
     if (layout.level == ShardLevel::parameters && layout.modules.empty())
       throw std::invalid_argument(
           "Shards: weights are divided among the modules that read them, and none is named");
+    if (layout.level == ShardLevel::parameters && targets_.empty())
+      throw PolicyError(
+          "policies.shard.targets",
+          " names no module, so that all weights would be whole in each pass; name some, such as "
+          "[\"*\"], or take level = \"optimizer\"");
     name_users(layout.modules);
     divides_weights_ = layout.level == ShardLevel::parameters;
     if (divides_weights_) sends_ = layout.gather;

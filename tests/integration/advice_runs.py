@@ -195,7 +195,7 @@ PROVOKED: dict[str, list[Provoked]] = {
 # What no command here leads to: the key, the test that has the message to the letter, and a part of it.
 OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     "toolkit/run/out_of_memory.cpp": [
-        ("policies.shard.level", "tests/integration/rank_plans_test.py", 'divide the weights too: set policies.shard.level = "parameters"'),
+        ("policies.shard.level", "tests/integration/rank_plans_test.py", 'divide the weights too, which by its plan fits: set policies.shard.level = "parameters"'),
     ],
     "toolkit/train/validation.cpp": [
         ("train.validate_ema", "tests/toolkit/train/validation_test.cpp", "as its policies say; set train.validate_ema = false"),

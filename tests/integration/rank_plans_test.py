@@ -132,7 +132,7 @@ class Plans(RanksTest):
         # Who does not leave it open is told of the other.
         for code, _, errors in self.finish(self.start_ranks(2, **job, memory__budget=needed["optimizer"] - 1)):
             self.assertEqual(code, 3)
-            self.assertTrue(errors == "" or ', divide the weights too: set policies.shard.level = "parameters", set memory.budget = ' in errors, errors)
+            self.assertTrue(errors == "" or ', divide the weights too, which by its plan fits: set policies.shard.level = "parameters", set memory.budget = ' in errors, errors)
         job["policies__shard__level"] = '"auto"'
         for level, budget in (("parameters", needed["optimizer"] - 1), ("optimizer", needed["optimizer"])):
             planned = self.planned(2, **job, memory__budget=budget)
@@ -142,6 +142,7 @@ class Plans(RanksTest):
             said = self.run_ranks(2, **job, memory__budget=budget, train__out=run)
             how = "more than" if level == "parameters" else "within"
             reason = f'as "optimizer" takes {needed["optimizer"]} bytes by its plan, {how} memory.budget = {budget}'
+            reason += f', and "parameters" {needed["parameters"]}' if level == "parameters" else ""
             self.assertIn(f'level = "auto": "{level}", {reason}\n', said)
             self.assertIn(f'\nlevel = "{level}"  # ', (self.folder / run / "config.toml").read_text())
             measured = json.loads((self.folder / run / "memory.json").read_text())

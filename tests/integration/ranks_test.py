@@ -279,6 +279,15 @@ class Keys(RanksTest):
         (said,) = [errors for _, _, errors in results if errors]
         self.assertIn("train.accumulate = 2: 3 ranks do not divide the micro-batches of a step; start 1 or 2 ranks", said)
 
+    def test_a_default_that_is_taken_back_is_a_micro_batch_a_rank(self):
+        (self.folder / "tiny.toml").write_text((self.folder / "tiny.toml").read_text().replace("log_every", "accumulate = 1\nlog_every"))
+        job = {"data__batch": 8, "train__steps": 2}
+        for code, _, errors in self.finish(self.start_ranks(2, **job)):
+            self.assertEqual(code, 2)
+            self.assertTrue(errors == "" or "2 ranks do not divide the micro-batches of a step; start 1 rank, or set train.accumulate = 2" in errors, errors)
+        said = self.run_ranks(2, **job, train__accumulate="default")
+        self.assertIn("2 ranks, each runs 1 of the 2 micro-batches of a step", said)
+
     def test_one_rank_has_nobody_to_share_with(self):
         result = self.train(policies__shard__enabled="true")
         self.assert_fails(

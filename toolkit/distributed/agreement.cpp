@@ -49,7 +49,10 @@ void share_out(LoadedConfig& loaded, int64_t ranks, std::optional<int64_t> accum
   RunConfig& config = loaded.config;
   Origin& origin = loaded.origins["train.accumulate"];
   const int64_t chosen = accumulate_before.value_or(ranks);
-  if (origin.source == Origin::Source::by_default && config.train.accumulate == 1 && chosen > 1) {
+  const bool was_taken_back =
+      origin.source == Origin::Source::set && loaded.locations.count("train.accumulate") == 0;
+  const bool is_open = origin.source == Origin::Source::by_default || was_taken_back;
+  if (is_open && config.train.accumulate == 1 && chosen > 1) {
     config.train.accumulate = chosen;
     origin = {Origin::Source::by_default, "one micro-batch a rank"};
     if (accumulate_before) origin = {Origin::Source::checkpoint};
@@ -66,8 +69,9 @@ void share_out(LoadedConfig& loaded, int64_t ranks, std::optional<int64_t> accum
     const bool fits = config.data.batch % more == 0;
     refuse(loaded, "train.accumulate",
            fmt::format(
-               "{} ranks do not divide the micro-batches of a step; start {} ranks, or {}{}", ranks,
-               divisors_of(accumulate), advise("train.accumulate", std::to_string(more)),
+               "{} ranks do not divide the micro-batches of a step; start {} rank{}, or {}{}", ranks,
+               divisors_of(accumulate), accumulate == 1 ? "" : "s",
+               advise("train.accumulate", std::to_string(more)),
                fits ? "" : fmt::format(" with data.batch = {}", next_multiple(config.data.batch, more))));
   }
   refuse_for_one_rank(loaded);

@@ -25,13 +25,18 @@ std::string choose_level(LoadedConfig& loaded,
   const int64_t budget = loaded.config.memory.budget.value().bytes;
   const auto [bytes, problem] = planned(loaded);
   const bool fits = bytes && *bytes <= budget;
-  if (!fits) loaded.config = smaller.config;
+  std::optional<int64_t> other;
+  if (bytes && !fits) other = planned(smaller).bytes;
+  const bool is_smaller = !other || *other < *bytes;
+  if (!fits && is_smaller) loaded.config = smaller.config;
   loaded.origins["policies.shard.level"] = {Origin::Source::chosen,
                                             fmt::format("by level = auto under memory.budget = {}", budget)};
   if (!bytes) return "level = \"auto\": \"parameters\", as \"optimizer\" cannot be planned: " + problem;
   return fmt::format(
-      "level = \"auto\": \"{}\", as \"optimizer\" takes {} bytes by its plan, {} memory.budget = {}",
-      policies::text_of(loaded.config.policies.shard.level), *bytes, fits ? "within" : "more than", budget);
+             "level = \"auto\": \"{}\", as \"optimizer\" takes {} bytes by its plan, {} memory.budget = {}",
+             policies::text_of(loaded.config.policies.shard.level), *bytes, fits ? "within" : "more than",
+             budget) +
+         (other ? fmt::format(", and \"parameters\" {}", *other) : "");
 }
 
 }  // namespace dtk

@@ -7,6 +7,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
@@ -59,12 +60,10 @@ std::string raise_budget(const Shortage& shortage) {
 
 // What each rank has whole, and need not.
 void add_ways_of_ranks(std::vector<std::string>& ways, const RunConfig& config, const Shortage& shortage) {
-  const policies::ShardOptions& shard = config.policies.shard;
-  if (!shortage.several_ranks) return;
-  if (shard.enabled == policies::Enabled::off) {
+  if (shortage.ranks > 1 && config.policies.shard.enabled == policies::Enabled::off)
     ways.emplace_back("switch on policies.shard");
-  } else if (shard.level == policies::ShardLevel::optimizer) {
-    ways.push_back("divide the weights too: " +
+  if (shortage.divided_fits) {
+    ways.push_back("divide the weights too, which by its plan fits: " +
                    advise("policies.shard.level", toml_text(policies::ShardLevel::parameters)));
   }
 }
@@ -122,15 +121,20 @@ StateBytes state_bytes(const MemoryReport& plan) {
           .average = phase.peak.of(Category::ema)};
 }
 
-StateBytes state_bytes(const RunConfig& config, c10::Device device) {
+StateBytes state_bytes(const RunConfig& config, c10::Device device, int64_t ranks) {
   const Counts counts = count_parameters(config);
+  const policies::ShardOptions& shard = config.policies.shard;
+  const bool divides = ranks > 1 && shard.enabled != policies::Enabled::off;
+  const int64_t own = divides ? (counts.trained + ranks - 1) / ranks : counts.trained;
+  const bool divides_weights = divides && shard.level == policies::ShardLevel::parameters;
   const policies::EmaOptions& ema = config.policies.ema;
   const bool on_device =
       ema.enabled != policies::Enabled::off && (device.is_cpu() || ema.device == policies::EmaDevice::same);
-  return {.parameters = kFloatBytes * counts.all,
-          .gradients = kFloatBytes * counts.trained,
-          .moments = 2 * kFloatBytes * counts.trained,
-          .average = on_device ? kFloatBytes * counts.trained : 0};
+  return {
+      .parameters = kFloatBytes * (counts.all - counts.trained + (divides_weights ? own : counts.trained)),
+      .gradients = kFloatBytes * own,
+      .moments = 2 * kFloatBytes * own,
+      .average = on_device ? kFloatBytes * own : 0};
 }
 
 int64_t trainable_parameters(const RunConfig& config) {
@@ -140,7 +144,7 @@ int64_t trainable_parameters(const RunConfig& config) {
 Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
                      const std::optional<MemoryReport>& plan, bool in_build, bool resumed,
                      const Ranks* ranks) {
-  Shortage shortage{.resumed = resumed, .in_build = in_build, .several_ranks = ranks != nullptr};
+  Shortage shortage{.resumed = resumed, .in_build = in_build, .ranks = ranks == nullptr ? 1 : ranks->size()};
   if (plan) shortage.state = state_bytes(*plan);
   if (!config.memory.budget) return shortage;
   const int64_t budget = config.memory.budget->bytes;
@@ -153,7 +157,7 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 }
 
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage) {
-  const StateBytes state = shortage.state ? *shortage.state : state_bytes(config, device);
+  const StateBytes state = shortage.state ? *shortage.state : state_bytes(config, device, shortage.ranks);
   const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
   return (state_is_too_large ? state_advice(config, shortage, state) : step_advice(config, shortage, state)) +
          unit_hint(config.memory.budget);

@@ -28,8 +28,9 @@ struct StateBytes {
 
 /// By the plan of a run.
 StateBytes state_bytes(const MemoryReport& plan);
-/// Where there is none: by the number of parameters, each of them and of what belongs to it a float.
-StateBytes state_bytes(const RunConfig& config, c10::Device device);
+/// Where there is none: by the number of parameters, each of them and of what belongs to it a float. Of
+/// several ranks, what one has of each.
+StateBytes state_bytes(const RunConfig& config, c10::Device device, int64_t ranks);
 
 /// Trainable parameters.
 int64_t trainable_parameters(const RunConfig& config);
@@ -39,7 +40,8 @@ struct Shortage {
   bool resumed = false;                  // the model is the checkpoint's
   bool in_build = false;                 // it was refused before the first step
   bool by_budget = false;                // a higher memory.budget would end it
-  bool several_ranks = false;            // train, and may share out what one has
+  int64_t ranks = 1;                     // that train
+  bool divided_fits = false;             // with the weights divided too, by its plan
   std::optional<int64_t> limit = {};     // bytes, where it is known
   std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
   std::optional<int64_t> batch = {};     // the largest that is planned to fit

@@ -271,6 +271,26 @@ StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConf
   return {};
 }
 
+static int64_t needed_by(const StartPlan& plan, bool with_host) {
+  return MemoryNeed{.peak = plan.memory->peak(),
+                    .beside = plan.beside.bytes,
+                    .host = with_host ? plan.memory->host.peak.bytes : 0}
+      .bytes();
+}
+
+// Whether ranks that divide the weights, too, are planned to fit `limit` bytes, where that is another choice.
+static bool fits_divided(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
+                         bool with_host, int64_t limit, const RunWorld& world) {
+  const policies::ShardOptions& shard = loaded.config.policies.shard;
+  if (loaded.ranks == 1 || shard.enabled == policies::Enabled::off || !world.plan) return false;
+  if (shard.level != policies::ShardLevel::optimizer || placement_is_open(loaded.config)) return false;
+  LoadedConfig divided = loaded;
+  divided.config.policies.shard.level = policies::ShardLevel::parameters;
+  if (plan.precision) divided.config.policies.precision.cpu = *plan.precision;
+  const StartPlan planned = plan_run(world, std::move(divided), device);
+  return planned.memory && needed_by(planned, with_host) <= limit;
+}
+
 // The largest data.batch, of as many micro-batches, that is planned to fit `limit` bytes as `plan` is judged
 // by; nothing where none does, or nobody plans.
 static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedConfig& loaded,
@@ -290,11 +310,7 @@ static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedC
     if (plan.precision) other.config.policies.precision.cpu = *plan.precision;
     const StartPlan planned = plan_run(world, std::move(other), device);
     all_planned = all_planned && planned.memory.has_value();
-    if (!planned.memory) return INT64_MAX;
-    return MemoryNeed{.peak = planned.memory->peak(),
-                      .beside = planned.beside.bytes,
-                      .host = with_host ? planned.memory->host.peak.bytes : 0}
-        .bytes();
+    return planned.memory ? needed_by(planned, with_host) : INT64_MAX;
   };
   const LargestFit found = largest_within(most, limit, bytes_of);
   if (!all_planned || found.fitting == 0) return std::nullopt;
@@ -331,7 +347,8 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
           config, device,
           {.resumed = resumed,
            .by_budget = problem->budget_is_the_limit,
-           .several_ranks = loaded.ranks > 1,
+           .ranks = loaded.ranks,
+           .divided_fits = refuses && fits_divided(plan, loaded, device, with_host, problem->limit, world),
            .limit = problem->limit,
            .needed = problem->needed,
            .batch = !refuses ? std::nullopt

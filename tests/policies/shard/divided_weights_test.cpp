@@ -211,7 +211,8 @@ TEST_CASE("divided weights: as bf16 half is sent, and takes half while it is on 
   Shards shards(dtk::planner::planned_group(0, 2), chain.weights, layout);
   PolicySet policies(options, {at::kCPU, chain.weights, chain.paths, true, &shards}, chain.seam);
   CHECK_THAT(policies.reports().at(3).reason,
-             halved ? Contains("of these alone; weights are sent as bf16") : Contains("of these alone"));
+             halved ? Contains("of these alone; matrices of 3 modules are sent as bf16")
+                    : Contains("of these alone"));
   const int64_t own = gathered(), sent = halved ? kWeight / 2 : kWeight;  // of a unit, by both ranks
   const auto value = [&](size_t weight) { return chain.weights[weight].second.flatten()[0].item<float>(); };
   at::Tensor loss;
@@ -439,6 +440,11 @@ TEST_CASE("divided weights: what cannot be divided so is refused") {
   options.shard.gather = ShardGather::fp32;
   CHECK_THROWS_WITH(put_in(but_one), Equals("policies.shard.gather = \"fp32\", and Subject::shards sends "
                                             "weights as bf16; lay them out with the same"));
+  halved.targets = {};
+  CHECK_THROWS_WITH(
+      Shards(dtk::planner::planned_group(0, 2), Chain(2).weights, halved),
+      Equals("policies.shard.targets names no module, so that all weights would be whole in each "
+             "pass; name some, such as [\"*\"], or take level = \"optimizer\""));
   halved.targets = {"layer.*"};
   CHECK_THROWS_WITH(Shards(dtk::planner::planned_group(0, 2), Chain(2).weights, halved),
                     StartsWith("policies.shard.targets"));

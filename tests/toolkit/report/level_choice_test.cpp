@@ -28,13 +28,13 @@ TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimiz
     LoadedConfig loaded = open_job(2);
     int plans = 0;
     const std::string line = choose_level(loaded, [&](const LoadedConfig& one) {
-      ++plans;
-      CHECK(one.config.policies.shard.level == ShardLevel::optimizer);
-      CHECK(one.config.policies.shard.prefetch == 1);
-      return PlannedBytes{bytes};
+      const bool is_first = ++plans == 1;
+      CHECK(one.config.policies.shard.level == (is_first ? ShardLevel::optimizer : ShardLevel::parameters));
+      CHECK(one.config.policies.shard.prefetch == (is_first ? 1 : 3));
+      return PlannedBytes{is_first ? bytes : 700};
     });
     const bool fits = bytes == 1000;
-    CHECK(plans == 1);
+    CHECK(plans == (fits ? 1 : 2));
     CHECK(loaded.config.policies.shard.level == (fits ? ShardLevel::optimizer : ShardLevel::parameters));
     CHECK(loaded.config.policies.shard.prefetch == (fits ? 1 : 3));
     CHECK((loaded.config.policies.shard.gather == policies::ShardGather::bf16) == !fits);
@@ -43,10 +43,19 @@ TEST_CASE("level = auto: the first that fits the budget by the plan of \"optimiz
                ? "level = \"auto\": \"optimizer\", as \"optimizer\" takes 1000 bytes by its plan, within "
                  "memory.budget = 1000"
                : "level = \"auto\": \"parameters\", as \"optimizer\" takes 1001 bytes by its plan, more than "
-                 "memory.budget = 1000"));
+                 "memory.budget = 1000, and \"parameters\" 700"));
     CHECK(loaded.origins.at("policies.shard.level").source == Origin::Source::chosen);
     CHECK_FALSE(level_is_open(loaded.config));
   }
+}
+
+TEST_CASE("level = auto: where neither fits, the smaller is taken, and a run is told of both") {
+  LoadedConfig loaded = open_job(2);
+  int plans = 0;
+  CHECK(choose_level(loaded, [&](const LoadedConfig&) { return PlannedBytes{++plans == 1 ? 1001 : 1002}; }) ==
+        "level = \"auto\": \"optimizer\", as \"optimizer\" takes 1001 bytes by its plan, more than "
+        "memory.budget = 1000, and \"parameters\" 1002");
+  CHECK(loaded.config.policies.shard.level == ShardLevel::optimizer);
 }
 
 TEST_CASE("level = auto: \"parameters\" where \"optimizer\" cannot be planned, and nothing to choose alone") {

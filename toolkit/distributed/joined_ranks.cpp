@@ -30,6 +30,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr milliseconds kBetweenLooks{20};
 constexpr milliseconds kForLastWords{500};  // left before connections break: what is late is the store
+constexpr milliseconds kForLateOnes{300};
 constexpr milliseconds kForAnswers{2000};
 constexpr milliseconds kBetweenSigns{250};
 // Keys of the store.
@@ -219,7 +220,9 @@ class RanksByStore final : public JoinedRanks {
 
   void part() override {
     const auto heard = in_time<int64_t>([this] { return store_->add(kHeard, 1); });
-    if (!serves() || !heard || !has_reason_) return;
+    if (!serves() || !heard) return;
+    // Who notices late else takes this rank for the one that died.
+    if (!has_reason_) return std::this_thread::sleep_for(kForLateOnes);
     try {
       for (milliseconds waited{0}; waited < timeout_ && store_->add(kHeard, 0) < launch_.ranks;
            waited += kBetweenLooks)

@@ -30,11 +30,12 @@ class JoinedRanks : public Ranks {
   /// The reason that a rank left, within half a second after its connections broke; nothing if it left none.
   /// Likewise.
   virtual std::optional<LastWord> last_word() = 0;
-  /// Where last_word() found nothing: the ranks of which nothing was heard by then, "2" or "0 and 2": what
+  /// Where last_word() found nothing: the ranks of which nothing was heard by then, "2" or "0, 2": what
   /// died or stands still, and who has not noticed yet. Empty where nothing is known.
   virtual std::string silent_ranks() const = 0;
   /// At the end of a process that did one of the two: whoever serves the store waits until the others have
-  /// read the reason that it holds, for as long as a rank may be without a collective, options.timeout.
+  /// read the reason that it holds, for as long as a rank may be without a collective, options.timeout;
+  /// without one a third of a second.
   virtual void part() = 0;
 };
 

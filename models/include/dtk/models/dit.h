@@ -17,6 +17,8 @@
 
 namespace dtk::models {
 
+/// weight (out, in): qkv (3 D, D), proj (D, D), the MLP's fc1 and fc2, modulation (6 D, D), whose six parts
+/// shift, scale and gate attention and MLP.
 struct DitBlock {
   Linear qkv, proj, fc1, fc2, modulation;
 };

@@ -20,6 +20,7 @@
 
 namespace dtk::models {
 
+/// x + out(attention(norm1 x)), then x + fc2(g(fc1(norm2 x))) with g(y) = y·sigmoid(1.702 y).
 struct LlavaTowerLayer {
   Linear norm1, q, k, v, out, norm2, fc1, fc2;  // of a norm: weight and bias
 };
@@ -31,6 +32,7 @@ struct LlavaProjection {
   at::Tensor down, up;
 };
 
+/// x + o(attention(norm1 x)), then x + down(silu(gate(norm2 x)) · up(norm2 x)).
 struct LlavaTextLayer {
   at::Tensor norm1, norm2;
   LlavaProjection q, k, v, o, gate, up, down;

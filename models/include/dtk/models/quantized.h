@@ -13,6 +13,7 @@
 
 namespace dtk::models {
 
+/// In what a frozen weight is held: 4 bits of NF4, or 8 of int8.
 enum class Packing { nf4, int8 };
 
 /// A weight (out, in). B = out·in / 64, rounded up.

@@ -28,6 +28,8 @@ struct VggtBlock {
   double eps = 1e-5;  // of norm1 and norm2
 };
 
+/// Poses from the camera tokens, in rounds: each runs the trunk on the tokens, modulated by the pose so far,
+/// and adds to that pose.
 struct VggtCameraHead {
   Linear token_norm, trunk_norm, embed, modulation, fc1, fc2;
   at::Tensor empty_pose;  // (1, 1, 9)
@@ -38,6 +40,7 @@ struct VggtCameraHead {
 struct VggtConvUnit {
   Linear conv1, conv2;  // weight (D, D, 3, 3)
 };
+/// out(of_sum(x + of_tap(tap))), brought to the size of the next tap before `out`.
 struct VggtFusion {
   std::optional<VggtConvUnit> of_tap;  // none in the first that runs
   VggtConvUnit of_sum;
@@ -105,6 +108,7 @@ class Vggt {
   /// Tokens (B·S, R + P, C) of the encoder, with the special ones that the aggregator adds. Throws
   /// std::invalid_argument for a size whose sides p does not divide, or of no frames.
   at::Tensor encode(const VggtSize& size, const Read& read) const;
+  /// What the heads read, of tokens (B·S, R + P, C) through all pairs of blocks.
   VggtTaps aggregate(at::Tensor tokens, const VggtSize& size) const;
   /// Poses (B, S, 9) of each of the four rounds, the last best, of the camera tokens.
   std::vector<at::Tensor> poses(at::Tensor tokens) const;

@@ -52,6 +52,7 @@ class Collectives : NotCopied {
   /// tensors must stay until wait_for() is back.
   Pending begin_all_to_all(at::Tensor& into, at::Tensor& from, std::vector<int64_t> taken,
                            std::vector<int64_t> given, const char* what);
+  /// Until its tensors have what they were sent; `pending` is empty then.
   void wait_for(Pending& pending, const char* what);
   /// Part r of `all`, which ends at element ends[r] and begins where the one before ends, is rank r's: each
   /// gives its own and takes the others'.
@@ -61,6 +62,7 @@ class Collectives : NotCopied {
                                          const char* what);
   /// Of few elements: each is then the sum over the ranks.
   void add_up(at::Tensor& values, const char* what);
+  /// Rank `to` calls receive() with as many elements of the same type meanwhile; both wait.
   void send(const at::Tensor& values, int64_t to, const char* what);
   void receive(at::Tensor& values, int64_t from, const char* what);
 

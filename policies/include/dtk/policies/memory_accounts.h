@@ -90,7 +90,9 @@ struct MemorySums {
   int64_t bytes = 0;
   std::vector<int64_t> by_owner;  // index: OwnerId::index
 
+  /// `more` bytes of the owner; fewer where it is negative.
   void add(OwnerId owner, int64_t more);
+  /// Bytes of all owners of the category.
   int64_t of(Category category) const;
   /// Category -> label -> bytes, zero entries left out.
   std::map<Category, std::map<std::string, int64_t>> items() const;
@@ -150,10 +152,13 @@ class MemoryAccounts final : public PhaseMeter {
   /// nothing temporary may live. Returns the bytes moved.
   int64_t disown_temporaries();
 
+  /// Requested bytes that are alive.
   int64_t live_bytes() const;
   /// Live sums computed by walking all blocks, for tests: must equal live().
   MemorySums walk() const;
+  /// The same as they are kept: by owner.
   MemorySums live() const;
+  /// In the order in which they were entered first; a phase that was entered again is one entry.
   std::vector<PhasePeak> phases() const override;
   /// Forgets all phases and their peaks; the books of live blocks stay.
   void reset_phases(std::string_view first_phase);

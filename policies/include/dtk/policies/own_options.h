@@ -88,7 +88,9 @@ class OwnTable {
   OwnTable(const std::string& name, Enabled& switched) : policy(name), enabled(switched) {}
   virtual ~OwnTable() = default;
   virtual std::unique_ptr<OwnTable> copy() const = 0;
+  /// Whether the other is of the same options type, with equal values.
   virtual bool equals(const OwnTable& other) const = 0;
+  /// Each field but the policy's name: `enabled` and those of its options, in their order.
   virtual void visit_fields(const Visit& visit) = 0;
 
   template <class Self, class Visitor>

@@ -60,6 +60,7 @@ class PolicyKind {
                                        std::unique_ptr<StagingCopies>& engine) const = 0;
   /// True if it is made where it is switched off, too, as the baseline is its work as well.
   virtual bool acts_switched_off() const { return false; }
+  /// Whether it has a use in steps, or in passes of inference only.
   virtual bool acts_in_training() const { return true; }
   /// Whether it has a use where one rank trains alone.
   virtual bool acts_alone() const { return true; }

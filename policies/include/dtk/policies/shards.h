@@ -109,6 +109,7 @@ class Shards : NotCopied {
   /// nothing is divided, the parameter. Of divided weights it is memory of its own; of late ones it must not
   /// outlive this and the parameters. For an optimizer, and for Ema.
   const NamedTensors& own() const { return divides_ ? own_ : parameters_; }
+  /// Elements of the parameter, counted as if it were flat, that are its own() here.
   ParameterPart own_part(size_t parameter) const;
   const std::vector<ParameterUnit>& units() const { return units_; }
   /// Where the parts of a unit end, by rank.
@@ -162,6 +163,7 @@ class Shards : NotCopied {
                  const std::function<void(const at::Tensor& part)>& take) const;
   /// To rank `to`, which calls each_part(). What is not on the parameters' device is copied there first.
   void give_part(const at::Tensor& own, int64_t to) const;
+  /// Its place in parameters() and own(); nothing where it is not trained.
   std::optional<size_t> index_of(const std::string& name) const;
 
  private:

@@ -80,7 +80,7 @@ std::string kept_text(const CheckpointOptions& options) {
 void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
   for (const std::string& outer : matches) {
     for (const std::string& inner : matches) {
-      if (segment == 1 || !inner.starts_with(outer + ".")) continue;
+      if (segment == 1 || !lies_within(inner, outer)) continue;
       throw PolicyError("policies.checkpoint.targets",
                         " overlap: " + inner + " runs within " + outer +
                             ", so policies.checkpoint.segment = " + std::to_string(segment) +

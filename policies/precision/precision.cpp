@@ -141,9 +141,8 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
 }
 
 bool Precision::keeps_fp32(std::string_view path) const {
-  return std::any_of(fp32_paths_.begin(), fp32_paths_.end(), [&](const std::string& named) {
-    return path == named || (path.starts_with(named) && path[named.size()] == '.');
-  });
+  return std::any_of(fp32_paths_.begin(), fp32_paths_.end(),
+                     [&](const std::string& named) { return path == named || lies_within(path, named); });
 }
 
 std::unique_ptr<PolicyScope> Precision::forward_scope() {

@@ -26,6 +26,10 @@ char lower(char c) {
 
 }  // namespace
 
+bool lies_within(std::string_view path, std::string_view outer) {
+  return path.size() > outer.size() && path.starts_with(outer) && path[outer.size()] == '.';
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before, previous, current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) current[j] = j;

@@ -1,3 +1,4 @@
+#include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/internal/repeated_modules.h>
 
 #include <algorithm>
@@ -16,10 +17,6 @@ using Signature = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 std::string_view parent_of(std::string_view path) {
   const size_t dot = path.rfind('.');
   return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
-}
-
-bool lies_within(std::string_view path, std::string_view outer) {
-  return path.size() > outer.size() && path.starts_with(outer) && path[outer.size()] == '.';
 }
 
 Signature signature_of(const std::string& path, const NamedTensors& parameters) {

@@ -195,7 +195,7 @@ void Shards::take_memory(size_t unit) {
   const int64_t begin = begin_of_part(unit, rank()), elements = home.own.numel();
   if (home.has_bf16()) {
     const OwnerScope owner(Category::parameters, "gathered");
-    home.received = at::empty({home.byte_of(home.whole.numel())}, home.whole.options().dtype(at::kByte));
+    home.received = at::empty({home.byte_ends.back()}, home.whole.options().dtype(at::kByte));
     home.each_sent(begin, begin + elements, [&](const at::Tensor& sent, int64_t from, int64_t some) {
       sent.copy_(home.own.narrow(0, from - begin, some));
     });

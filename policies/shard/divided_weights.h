@@ -31,6 +31,7 @@ struct Shards::Home {
   // until they are widened.
   at::Tensor received = {};
   std::vector<Stretch> stretches = {};  // empty: all is sent as it lies
+  std::vector<int64_t> byte_ends = {};  // else of the ranks' parts
   std::string complaint;                // of who reads the unit while it is not there
   size_t members = 0;                   // that have moved in
   int64_t uses = 0;                     // modules that run

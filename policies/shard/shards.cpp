@@ -115,7 +115,9 @@ void Shards::make_homes() {
                          : "policies.shard: " + unit.label +
                                " are on their way behind a step: they are read outside of the module that "
                                "they lie in; read them in it, or leave it out of policies.shard.targets";
-    if (unit.is_target && sends_ == ShardGather::bf16) home.stretches = stretches_of(unit, parameters_);
+    if (!unit.is_target || sends_ != ShardGather::bf16) continue;
+    home.stretches = stretches_of(unit, parameters_);
+    for (const int64_t end : ends_[homes_.size() - 1]) home.byte_ends.push_back(home.byte_of(end));
   }
   for (const auto& [name, parameter] : parameters_) own_.emplace_back(name, at::Tensor());
   for (size_t i = 0; i < parameters_.size(); ++i)
@@ -242,10 +244,8 @@ void Shards::begin_gather(size_t unit) {
   if (gathers_late()) home.send_off();
   // With a version of its own: to autograd the weights are those that it saved.
   const at::Tensor into = home.received.defined() ? home.received : home.whole.tensor_data();
-  std::vector<int64_t> ends = ends_[unit];
-  if (home.has_bf16())
-    for (int64_t& end : ends) end = home.byte_of(end);
-  home.coming = collectives_->begin_share_parts(into, ends, kWhenGathered);
+  home.coming =
+      collectives_->begin_share_parts(into, home.has_bf16() ? home.byte_ends : ends_[unit], kWhenGathered);
 }
 
 void Shards::finish_gather(size_t unit) const {

@@ -12,11 +12,8 @@ bool is_among(const std::vector<std::string>& all, const std::string& one) {
 
 std::string innermost_module(std::string_view parameter, const std::vector<std::string>& modules) {
   std::string found;
-  for (const std::string& module : modules) {
-    const bool holds =
-        parameter.size() > module.size() && parameter.starts_with(module) && parameter[module.size()] == '.';
-    if (holds && module.size() > found.size()) found = module;
-  }
+  for (const std::string& module : modules)
+    if (lies_within(parameter, module) && module.size() > found.size()) found = module;
   return found;
 }
 
@@ -32,7 +29,7 @@ std::vector<std::string> targets_of(const ShardLayout& layout) {
   std::vector<std::string> targets;
   for (const std::string& module : layout.modules) {
     const bool is_named = std::any_of(named.begin(), named.end(), [&](const std::string& path) {
-      return module == path || module.starts_with(path + ".");
+      return module == path || lies_within(module, path);
     });
     if (is_named) targets.push_back(module);
   }

@@ -56,7 +56,7 @@ void check_apart(const Paths& targets) {
   const std::string key = "policies.checkpoint.targets";
   for (const std::string& outer : targets) {
     for (const std::string& inner : targets) {
-      if (!inner.starts_with(outer + ".")) continue;
+      if (!policies::lies_within(inner, outer)) continue;
       throw policies::PolicyError(key,
                                   " means " + outer + " and, within it, " + inner +
                                       "; policies.checkpoint.keep = \"auto\" chooses for each module whether "

@@ -11,6 +11,9 @@ namespace dtk::policies {
 /// one component.
 bool glob_matches(std::string_view pattern, std::string_view path);
 
+/// Whether `path`, of a module or a parameter, lies below the module `outer`; not where it is that.
+bool lies_within(std::string_view path, std::string_view outer);
+
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, ignoring ASCII case.
 size_t edit_distance(std::string_view a, std::string_view b);
 

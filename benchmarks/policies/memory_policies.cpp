@@ -21,6 +21,7 @@
 #include "toolkit/core/random_streams.h"
 #include "toolkit/device/device.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/io/json.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/train/precision_choice.h"
@@ -170,7 +171,7 @@ void write_report(const std::filesystem::path& folder, const Combination& on, co
     name += is_on ? '1' : '0';
   const std::filesystem::path file = folder / (name + ".json");
   std::ofstream out(file);
-  out << memory_json(row.report);
+  out << json_text(memory_json(row.report));
   if (!out.flush()) throw std::runtime_error(file.string() + ": cannot be written");
 }
 

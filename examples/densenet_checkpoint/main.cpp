@@ -10,6 +10,7 @@
 #include "densenet_checkpoint/explained.h"
 #include "support/arguments.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/io/json.h"
 #include "toolkit/plan/explanation_json.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
@@ -110,7 +111,8 @@ dtk::ExitCode run(int argc, const char* const* argv) {
     const bool json = given["json"].as<bool>();
     dtk::planner::Explanation why;
     of_planned([&] { why = of_known_depth([&] { return explain(settings); }); });
-    std::printf("%s", (json ? dtk::explanation_json(why) : dtk::planner::text_of(why)).c_str());
+    std::printf("%s",
+                (json ? dtk::json_text(dtk::explanation_json(why)) : dtk::planner::text_of(why)).c_str());
     return dtk::ExitCode::done;
   }
   const Comparison comparison = of_known_depth([&] { return compare(settings); });

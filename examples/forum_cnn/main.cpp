@@ -168,7 +168,7 @@ dtk::planner::Explanation explained(const Arguments& arguments) {
 }
 
 void print_json(const Arguments& arguments, const Outcome& outcome, const dtk::MemoryReport& report) {
-  auto json = nlohmann::ordered_json::parse(dtk::memory_json(report));
+  auto json = dtk::memory_json(report);
   json["network"] = arguments.network;
   json["variant"] = arguments.variant;
   json["optimizer"] = arguments.optimizer;
@@ -179,7 +179,7 @@ void print_json(const Arguments& arguments, const Outcome& outcome, const dtk::M
   json["gradients_expected"] = outcome.gradients_expected;
   json["losses"] = outcome.losses;
   if (arguments.explain)
-    json["why"] = nlohmann::ordered_json::parse(dtk::explanation_json(explained(arguments)));
+    json["why"] = dtk::explanation_json(explained(arguments));
   std::printf("%s\n", json.dump(1).c_str());
 }
 

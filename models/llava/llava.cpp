@@ -8,12 +8,13 @@
 #include <cmath>
 #include <utility>
 
+#include "seam/drawn_layers.h"
+
 // One operator per statement, and dead tensors reset or moved, as in dit.cpp.
 
 namespace dtk::models {
 namespace {
 
-constexpr double kDeviation = 0.02;
 constexpr char kTower[] = "model.vision_tower.vision_tower.vision_model";
 
 }  // namespace
@@ -21,16 +22,20 @@ constexpr char kTower[] = "model.vision_tower.vision_tower.vision_model";
 // ---- parameters ----
 
 // Registers parameters in order, and draws their initial values on the device.
-struct Llava::Builder {
+struct Llava::Builder final : DrawnLayers {
+  Builder(Llava& of, c10::Device device, std::optional<at::Generator> generator, const ParameterMade& each)
+      : DrawnLayers(std::move(generator)),
+        model(of),
+        fp32(at::TensorOptions().dtype(at::kFloat).device(device)),
+        made(each) {}
+
   Llava& model;
   at::TensorOptions fp32;
-  std::optional<at::Generator> generator;
   const ParameterMade& made;
   bool trained = false;  // what is added now
   bool is_used = true;   // likewise, by the loss
 
-  at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
-                 at::IntArrayRef shape) {
+  at::Tensor add(const std::string& name, const Fill& fill, at::IntArrayRef shape) override {
     const bool half = !trained && model.options_.base != LlavaBase::fp32;
     at::Tensor value = at::empty(shape, half ? fp32.dtype(at::kBFloat16) : fp32);
     fill(value);
@@ -39,29 +44,6 @@ struct Llava::Builder {
     if (trained && !is_used) model.unused_.push_back(name);
     if (made) made(name, value);
     return value;
-  }
-  at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation = kDeviation) {
-    return add(
-        name, [&](at::Tensor& value) { value.normal_(0.0, deviation, generator); }, shape);
-  }
-  at::Tensor constant(const std::string& name, at::IntArrayRef shape, double number) {
-    return add(
-        name, [&](at::Tensor& value) { value.fill_(number); }, shape);
-  }
-  Linear norm(const std::string& name, int64_t width) {
-    at::Tensor weight = constant(name + ".weight", {width}, 1.0);
-    return {weight, constant(name + ".bias", {width}, 0.0)};
-  }
-  Linear linear(const std::string& name, int64_t in, int64_t out) {
-    at::Tensor weight = normal(name + ".weight", {out, in});
-    return {weight, constant(name + ".bias", {out}, 0.0)};
-  }
-  // As torch.nn.Linear: uniform in ±1/√in.
-  Linear uniform_linear(const std::string& name, int64_t in, int64_t out) {
-    const double bound = 1 / std::sqrt(static_cast<double>(in));
-    const auto fill = [&](at::Tensor& value) { value.uniform_(-bound, bound, generator); };
-    at::Tensor weight = add(name + ".weight", fill, {out, in});
-    return {weight, add(name + ".bias", fill, {out})};
   }
 
   void tower() {
@@ -114,9 +96,9 @@ struct Llava::Builder {
   PackedWeight packed(Packing packing, int64_t out, int64_t in) {
     PackedWeight weight = empty_packed(packing, out, in, model.options_.double_quant, fp32.device());
     const bool is_nf4 = packing == Packing::nf4;
-    weight.codes.random_(is_nf4 ? 0 : -127, is_nf4 ? 256 : 128, generator);
+    weight.codes.random_(is_nf4 ? 0 : -127, is_nf4 ? 256 : 128, generator());
     // Of 16 values of NF4 the deviation is 0.515, of 255 alike in [-1, 1] 0.58.
-    const double magnitude = kDeviation / (is_nf4 ? 0.515 : 0.58);
+    const double magnitude = kDrawnDeviation / (is_nf4 ? 0.515 : 0.58);
     if (!weight.nested_absmax.defined()) {
       weight.absmax.fill_(magnitude);
       return weight;
@@ -142,9 +124,7 @@ struct Llava::Builder {
     const auto& targets = lora.targets;
     if (lora.r == 0 || std::find(targets.begin(), targets.end(), name) == targets.end()) return matrix;
     const bool base_trained = std::exchange(trained, model.options_.trained.lora);
-    const double bound = 1 / std::sqrt(static_cast<double>(in));
-    matrix.down = add(of + name + ".lora_A.weight",
-                      [&](at::Tensor& value) { value.uniform_(-bound, bound, generator); }, {lora.r, in});
+    matrix.down = uniform(of + name + ".lora_A.weight", {lora.r, in}, in);
     matrix.up = constant(of + name + ".lora_B.weight", {out, lora.r}, 0.0);
     trained = base_trained;
     return matrix;
@@ -184,7 +164,7 @@ Llava::Llava(const LlavaOptions& options, c10::Device device, std::optional<at::
              const ParameterMade& made)
     : options_(resolved(options)) {
   const at::NoGradGuard no_grad;
-  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator), made};
+  Builder build(*this, device, std::move(generator), made);
   build.trained = options_.trained.vision;
   build.tower();
   build.trained = options_.trained.projector;

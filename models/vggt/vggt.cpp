@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "seam/drawn_layers.h"
 #include "vggt/parts.h"
 
 // One operator per statement, and dead tensors reset or moved, as in dit.cpp.
@@ -14,7 +15,6 @@
 namespace dtk::models {
 namespace {
 
-constexpr double kVggtDeviation = 0.02;
 constexpr double kEncoderEps = 1e-6;
 constexpr int64_t kMlpRatio = 4, kPose = 9;
 
@@ -23,14 +23,15 @@ constexpr int64_t kMlpRatio = 4, kPose = 9;
 // ---- parameters ----
 
 // Registers parameters in order, and draws their initial values on the device.
-struct Vggt::Builder {
+struct Vggt::Builder final : DrawnLayers {
+  Builder(Vggt& of, c10::Device where, std::optional<at::Generator> generator, const ParameterMade& each)
+      : DrawnLayers(std::move(generator)), model(of), device(where), made(each) {}
+
   Vggt& model;
   c10::Device device;
-  std::optional<at::Generator> generator;
   const ParameterMade& made;
 
-  at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
-                 at::IntArrayRef shape) {
+  at::Tensor add(const std::string& name, const Fill& fill, at::IntArrayRef shape) override {
     const at::ScalarType type =
         name.starts_with("aggregator.") ? model.types_.aggregator : model.types_.heads;
     at::Tensor value = at::empty(shape, at::TensorOptions().dtype(type).device(device));
@@ -40,27 +41,9 @@ struct Vggt::Builder {
     if (made) made(name, value);
     return value;
   }
-  at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation = kVggtDeviation) {
-    return add(
-        name, [&](at::Tensor& value) { value.normal_(0.0, deviation, generator); }, shape);
-  }
-  at::Tensor constant(const std::string& name, at::IntArrayRef shape, double number) {
-    return add(
-        name, [&](at::Tensor& value) { value.fill_(number); }, shape);
-  }
-  Linear norm(const std::string& name, int64_t width) {
-    at::Tensor weight = constant(name + ".weight", {width}, 1.0);
-    return {weight, constant(name + ".bias", {width}, 0.0)};
-  }
-  Linear linear(const std::string& name, int64_t in, int64_t out) {
-    at::Tensor weight = normal(name + ".weight", {out, in});
-    return {weight, constant(name + ".bias", {out}, 0.0)};
-  }
-  // As torch.nn.Conv2d: uniform in ±1/√(in·side²). `shape`: of the weight.
+  // `shape`: of the weight, whose first values are torch.nn.Conv2d's.
   at::Tensor kernel(const std::string& name, at::IntArrayRef shape) {
-    const double bound = 1 / std::sqrt(static_cast<double>(shape[1] * shape[2] * shape[3]));
-    return add(
-        name, [&](at::Tensor& value) { value.uniform_(-bound, bound, generator); }, shape);
+    return uniform(name, shape, shape[1] * shape[2] * shape[3]);
   }
   Linear conv(const std::string& name, int64_t in, int64_t out, int64_t side) {
     at::Tensor weight = kernel(name + ".weight", {out, in, side, side});
@@ -185,7 +168,7 @@ Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Gen
   if (const auto found = problems(options); !found.empty())
     throw std::invalid_argument(found.front().message);
   const at::NoGradGuard no_grad;
-  Builder build{*this, device, std::move(generator), made};
+  Builder build(*this, device, std::move(generator), made);
   build.aggregator();
   if (options_.camera) build.camera_head();
   if (options_.depths) build.dense_head("depth_head", 2);

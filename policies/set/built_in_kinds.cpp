@@ -170,6 +170,7 @@ class CheckpointKind final : public BuiltIn {
                                std::unique_ptr<StagingCopies>&) const override {
     return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths, subject.parameters);
   }
+  bool recomputes() const override { return true; }
   void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
     PolicyKind::switch_to(options, device, on);
     // Chosen for a job that recomputes; of one that does not, all there is to recompute.

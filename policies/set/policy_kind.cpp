@@ -61,6 +61,11 @@ const PolicyKind& policy_kind(const std::string& name) {
   throw std::invalid_argument("no policy is called " + name);
 }
 
+const PolicyKind& recomputing_kind() {
+  const std::vector<const PolicyKind*>& all = listed_kinds().all;
+  return **std::find_if(all.begin(), all.end(), [](const PolicyKind* kind) { return kind->recomputes(); });
+}
+
 OwnOptions::OwnOptions() {
   for (const PolicyKind* const kind : listed_kinds().all) {
     if (auto table = kind->new_options()) tables_.all.push_back(std::move(table));

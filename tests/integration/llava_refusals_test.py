@@ -9,42 +9,14 @@ import unittest
 import zlib
 from pathlib import Path
 
+import llava_job
 import programs
 from programs import execute, read_safetensors
 
 TRAIN, SAMPLE, EXPORT, TOKENIZER = (Path(one).resolve() for one in sys.argv[1:5])
 CONFIGURATION, DATA = 2, 4
 
-CONFIG = """\
-[train]
-model = "llava"
-steps = 1
-threads = 1
-out = "run"
-[llava]
-base = "fp32"
-[llava.vision]
-hidden = 16
-mlp = 32
-depth = 2
-heads = 2
-image = 14
-patch = 7
-[llava.text]
-hidden = 32
-mlp = 48
-depth = 2
-heads = 2
-vocabulary = 320
-[llava.data]
-conversations = "list.json"
-tokenizer = "tokenizer.model"
-max_length = 64
-[data]
-batch = 2
-[policies.precision]
-enabled = false
-"""
+CONFIG = llava_job.configuration('steps = 1\nout = "run"\n', batch=2)
 
 
 def png() -> bytes:
@@ -248,7 +220,7 @@ class Refusals(unittest.TestCase):
     def test_arguments_of_export_and_of_questions(self):
         self.base()
         for arguments, words in (
-            (["--pack", "fp4", "--out", "x.safetensors"], "--pack fp4: allowed: nf4, int8"),
+            (["--pack", "fp4", "--out", "x.safetensors"], "--pack fp4: allowed: nf4 | int8"),
             (["--merge", "--out", "x.safetensors"], "--merge: the "),
             (["--adapter", "x"], "have no adapters"),
             (["--adapter", "x", "--merge"], "--adapter: is written alone; leave --out, --merge and --pack out"),

@@ -10,6 +10,7 @@ import sys
 import unittest
 from pathlib import Path
 
+import llava_job
 import programs
 from png import write_png
 from programs import settings
@@ -174,37 +175,7 @@ class Bits(RanksTest):
         self.assertEqual(states[2], states[0])
 
 
-LLAVA = """\
-[train]
-model = "llava"
-steps = 6
-threads = 1
-accumulate = 6
-log_every = 1
-[llava]
-base = "fp32"
-[llava.vision]
-hidden = 16
-mlp = 32
-depth = 2
-heads = 2
-image = 14
-patch = 7
-[llava.text]
-hidden = 32
-mlp = 48
-depth = 2
-heads = 2
-vocabulary = 320
-[llava.data]
-conversations = "list.json"
-tokenizer = "tokenizer.model"
-max_length = 64
-[data]
-batch = 12
-[policies.precision]
-enabled = false
-"""
+LLAVA = llava_job.configuration("steps = 6\naccumulate = 6\nlog_every = 1\n", batch=12)
 
 
 class Dialogues(RanksTest):

@@ -266,7 +266,7 @@ class Vggt(unittest.TestCase):
         damaged = (self.root / "broken" / "1.png").read_bytes()
         (self.root / "broken" / "1.png").write_bytes(damaged[: len(damaged) // 2])
         self.assertIn("broken/1.png", self.sample(*random, "--images", "broken", *out, code=DATA))
-        self.assertIn('"x" is no head; allowed: camera, depth, points', self.sample(*random, "--images", "pictures", "--heads", "camera,x", *out, code=CONFIGURATION))
+        self.assertIn('"x" is no head; allowed: camera | depth | points', self.sample(*random, "--images", "pictures", "--heads", "camera,x", *out, code=CONFIGURATION))
         self.assertIn("there is nothing to choose", self.sample(*random, "--images", "pictures", "--heads", "depth", "--confidence", "2", *out, code=CONFIGURATION))
         self.assertIn("--confidence 0.5", self.sample(*random, "--images", "pictures", "--confidence", "0.5", *out, code=CONFIGURATION))
         self.assertIn("Name it with --config FILE", self.sample("--weights", "random", "--images", "pictures", *out, code=CONFIGURATION))

@@ -1,5 +1,8 @@
 // Which checkpoint a user means by a path.
 #pragma once
+#include <dtk/policies/enum_text.h>
+
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -18,6 +21,12 @@ std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std:
 
 /// Why checkpoint_in() found none: "no complete checkpoint in runs/a/checkpoints".
 std::string why_no_checkpoint(FileSystem& files, const std::filesystem::path& given);
+
+/// What --resume says where it names no folder.
+enum class ResumeWord { latest, automatic };
+constexpr auto enum_texts(ResumeWord) {
+  return std::array{"latest", "auto"};
+}
 
 /// The checkpoint that --resume `what` means: "latest" in the run folder `out`, or as checkpoint_in(). Throws
 /// ConfigError if there is none.

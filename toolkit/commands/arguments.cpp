@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "toolkit/checkpoint/find.h"
 #include "toolkit/commands/given.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
@@ -297,11 +298,13 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   arguments.set = given.all("set");
   if (given.has("out")) {
     arguments.set.push_back("train.out=" + toml_text(given.text("out")));
-    if (arguments.resume == "latest") arguments.resume = given.text("out");
+    if (policies::parse_enum<ResumeWord>(arguments.resume) == ResumeWord::latest)
+      arguments.resume = given.text("out");
   }
-  if (arguments.resume == "auto" && !given.has("config"))
+  const auto word = policies::parse_enum<ResumeWord>(arguments.resume);
+  if (word == ResumeWord::automatic && !given.has("config"))
     fail_argument("--resume auto", "what begins where there is no checkpoint? Give --config FILE");
-  if (arguments.resume == "latest" && !given.has("config")) {
+  if (word == ResumeWord::latest && !given.has("config")) {
     fail_argument("--resume latest",
                   "of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
   }

@@ -16,9 +16,10 @@
 #include "toolkit/device/cards.h"
 #include "toolkit/device/device.h"
 #include "toolkit/distributed/agreement.h"
+#include "toolkit/io/json.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/claims.h"
-#include "toolkit/plan/inference.h"
+#include "toolkit/plan/inference_text.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/worlds.h"
 #include "toolkit/report/level_choice.h"
@@ -141,7 +142,7 @@ void report_table(const PlanJob& job) {
   std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
   for (PlanRow& row : rows) row.plan.placement = job.placement;
   job.print(job.arguments.json
-                ? plan_table_json(rows)
+                ? json_text(plan_table_json(rows))
                 : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
   const MemoryNeed lowest = rows.front().plan.need_in(kBudget);
   if (lowest.fits(job.budget)) return;
@@ -158,20 +159,21 @@ void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
                                               job.arguments.max_batch, found.next->loaded.config.data.batch,
                                               excess_text(found.next->need_in(kMaxBatch), bytes)));
   }
-  job.print(job.arguments.json ? largest_batch_json(found, bytes)
+  job.print(job.arguments.json ? json_text(largest_batch_json(found, bytes))
                                : largest_batch_text(job.arguments.config, found, bytes, card));
   check_budget(job, *found.largest);
 }
 
 void report_worlds(const PlanJob& job) {
   const PlannedWorlds worlds = plan_worlds(job.loaded, job.device, job.arguments.worlds, job.options);
-  job.print(job.arguments.json ? worlds_json(worlds.plans)
+  job.print(job.arguments.json ? json_text(worlds_json(worlds.plans))
                                : worlds_text(job.arguments.config, job.loaded, worlds));
 }
 
 void report_claims(const PlanJob& job, const std::map<std::string, TimedPairs>& times) {
   const std::vector<CheckedClaim> checked = check_claims(job.loaded, job.device, job.options, times);
-  job.print(job.arguments.json ? claims_json(checked) : claims_text(job.arguments.config, checked));
+  job.print(job.arguments.json ? json_text(claims_json(checked))
+                               : claims_text(job.arguments.config, checked));
 }
 
 void report_plan(const PlanJob& job) {
@@ -182,13 +184,13 @@ void report_plan(const PlanJob& job) {
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
     const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
     const PerToken costs = per_token(plan, job.device, job.options);
-    job.print(job.arguments.json ? plan_json(plan, effects, &why, &others, &costs)
+    job.print(job.arguments.json ? json_text(plan_json(plan, effects, &why, &others, &costs))
                                  : plan_summary_text(job.arguments.config, plan) + "\n" +
                                        checkpoint_choices_text(plan, others) + "\n" + plan_tables_text(plan) +
                                        "\n" + explain_text(plan, effects) + "\n" + planner::text_of(why) +
                                        "\n" + per_token_text(costs));
   } else {
-    job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
+    job.print(job.arguments.json ? json_text(plan_json(plan)) : plan_text(job.arguments.config, plan));
   }
   check_budget(job, plan);
 }
@@ -248,7 +250,7 @@ void report_most(const PlanJob& job) {
                                       excess_text(found.next->need_in(Capacity::device), bytes));
   }
   const LoadedConfig& taken = found.largest->loaded;
-  job.print(asked.json ? inference_json(plan_json(*found.largest), job.loaded, taken, notes)
+  job.print(asked.json ? json_text(inference_json(plan_json(*found.largest), job.loaded, taken, notes))
                        : largest_count_text(asked.config, job.loaded, found, bytes) + notes_text(notes));
 }
 
@@ -265,24 +267,25 @@ void report_inference(const PlanJob& job) {
   const std::vector<std::string> notes = policies_without_use(loaded, job.device, job.options);
   if (job.budget && !asked.table) loaded = within_budget(loaded, job.device, *job.budget, job.options);
   const std::string after = notes_text(notes) + set_text(job.loaded, loaded, "it fits into memory.budget");
-  const auto json = [&](const std::string& object, const std::vector<InferenceRow>& rows = {}) {
-    return inference_json(object, job.loaded, loaded, notes, rows);
+  const auto json = [&](nlohmann::ordered_json object, const std::vector<InferenceRow>& rows = {}) {
+    return inference_json(std::move(object), job.loaded, loaded, notes, rows);
   };
   if (asked.claims) return job.print(inference_claims_text(name, loaded, job.device, job.options) + after);
   std::vector<InferenceRow> rows;
   if (asked.table || asked.explain) rows = inference_table(loaded, job.device, job.options);
   if (asked.table) {
-    job.print(asked.json ? inference_table_json(rows) : inference_table_text(name, rows, job.budget) + after);
+    job.print(asked.json ? json_text(inference_table_json(rows))
+                         : inference_table_text(name, rows, job.budget) + after);
     return check_rows(job, rows);
   }
   if (asked.frames.size() > 1) {
     const CountTable table = plan_counts(loaded, job.device, asked.frames, job.options);
-    job.print(asked.json ? json(count_table_json(table)) : count_table_text(name, table) + after);
+    job.print(asked.json ? json_text(json(count_table_json(table))) : count_table_text(name, table) + after);
     return check_budget(job, table.plans.back());
   }
   const Plan plan = make_plan(loaded, job.device, job.options);
   const std::string explained = rows.empty() ? "" : "\n" + inference_table_text(name, rows, job.budget);
-  job.print(asked.json ? json(plan_json(plan), rows) : plan_text(name, plan) + explained + after);
+  job.print(asked.json ? json_text(json(plan_json(plan), rows)) : plan_text(name, plan) + explained + after);
   check_budget(job, plan);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,9 @@ std::string read_config(FileSystem& files, const std::filesystem::path& file);
 /// end, a model that cannot be built).
 LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
                          const std::vector<std::string>& overrides);
+
+/// The keys that `overrides` set or take back. Throws as load_config().
+std::set<std::string> keys_of(const std::vector<std::string>& overrides);
 
 /// As load_config; `file_name` only appears in messages and origins. `origins`: of a configuration that
 /// print_config() wrote, whose keys count as written only where they were.

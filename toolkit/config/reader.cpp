@@ -458,6 +458,13 @@ void apply_overrides(Reader& reader, const std::vector<std::string>& overrides) 
 
 }  // namespace
 
+std::set<std::string> keys_of(const std::vector<std::string>& overrides) {
+  std::set<std::string> keys;
+  for (const std::string& text : overrides)
+    for (const Entry& entry : Override(text).entries()) keys.insert(entry.key);
+  return keys;
+}
+
 LoadedConfig parse_config(const std::string& text, const std::string& file_name,
                           const std::vector<std::string>& overrides,
                           const std::map<std::string, Origin>& origins) {

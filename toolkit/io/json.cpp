@@ -85,4 +85,8 @@ std::string in_quotes(std::string_view text) {
   return Json(shown).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(1) + "\n";
+}
+
 }  // namespace dtk

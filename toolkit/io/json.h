@@ -17,6 +17,9 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& subje
 /// which nlohmann's get() would be undefined or cut something off.
 std::optional<int64_t> whole_number(const nlohmann::json& json);
 
+/// As files and programs have it: a line an item, and a line break at the end.
+std::string json_text(const nlohmann::ordered_json& json);
+
 /// `text` in quotes for a message: escaped, and shortened when long.
 std::string in_quotes(std::string_view text);
 

@@ -128,7 +128,7 @@ std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& f
   return text + aligned(rows);
 }
 
-std::string checkpoint_choices_json(const CheckpointChoices& found) {
+nlohmann::ordered_json checkpoint_choices_json(const CheckpointChoices& found) {
   nlohmann::ordered_json json = {{"planned", found.planned}, {"seconds", found.seconds}};
   json["choices"] = nlohmann::ordered_json::array();
   for (const CheckpointChoice& one : found.choices) {
@@ -138,7 +138,7 @@ std::string checkpoint_choices_json(const CheckpointChoices& found) {
                                {"host_bytes", one.host.peak.bytes},
                                {"recomputed_flops", one.recomputed}});
   }
-  return json.dump(1) + "\n";
+  return json;
 }
 
 }  // namespace dtk

@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,6 @@ std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& f
 
 /// {"planned", "seconds", "choices": [{"set", "peak_bytes", "phase", "host_bytes", "recomputed_flops"}]};
 /// `set` is what --set takes.
-std::string checkpoint_choices_json(const CheckpointChoices& found);
+nlohmann::ordered_json checkpoint_choices_json(const CheckpointChoices& found);
 
 }  // namespace dtk

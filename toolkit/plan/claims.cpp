@@ -264,7 +264,7 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
   return text;
 }
 
-std::string claims_json(const std::vector<CheckedClaim>& checked) {
+nlohmann::ordered_json claims_json(const std::vector<CheckedClaim>& checked) {
   const auto part = [](const std::optional<double>& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
@@ -295,7 +295,7 @@ std::string claims_json(const std::vector<CheckedClaim>& checked) {
     }
     json.push_back(std::move(entry));
   }
-  return json.dump(1) + "\n";
+  return json;
 }
 
 }  // namespace dtk

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,6 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
 /// "samples"}, "problem", "planned": peaks, "more_flops", "met_at": peaks with "tokens" or null, "never",
 /// "sized": peaks or null, "sized_problem", "time": as in memory.json}; peaks are {"peak_bytes_without",
 /// "phase_without", "peak_bytes_with", "phase_with", "lowered_by"}, all parts of 1.
-std::string claims_json(const std::vector<CheckedClaim>& checked);
+nlohmann::ordered_json claims_json(const std::vector<CheckedClaim>& checked);
 
 }  // namespace dtk

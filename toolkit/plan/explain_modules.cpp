@@ -7,13 +7,9 @@
 namespace dtk {
 namespace {
 
-const policies::PolicyKind& checkpoint() {
-  return policies::policy_kind("checkpoint");
-}
-
-LoadedConfig with_checkpoint(const Plan& plan, c10::Device device, bool on) {
+LoadedConfig with_recomputing(const Plan& plan, c10::Device device, bool on) {
   LoadedConfig loaded = plan.loaded;
-  checkpoint().switch_to(loaded.config.policies, device, on);
+  policies::recomputing_kind().switch_to(loaded.config.policies, device, on);
   return loaded;
 }
 
@@ -44,18 +40,19 @@ planner::Explanation explain_segments(const Plan& plan, const std::vector<Policy
                                       c10::Device device, const planner::SimulationOptions& options) {
   const auto observed = [&](bool on, std::vector<policies::PolicyReport>& reports) {
     return planner::observe(device, [&] {
-      PlannedRun run = plan_run(with_checkpoint(plan, device, on), device, options);
+      PlannedRun run = plan_run(with_recomputing(plan, device, on), device, options);
       reports = std::move(run.policies);
       return std::move(run.memory);
     });
   };
+  const policies::PolicyKind& recomputing = policies::recomputing_kind();
   planner::Explanation why;
   std::vector<policies::PolicyReport> reports;
   why.plain = observed(false, reports);
-  why.recomputes = checkpoint().is_on(plan.loaded.config.policies, device);
+  why.recomputes = recomputing.is_on(plan.loaded.config.policies, device);
   try {
     why.recomputed = observed(true, reports);
-    why.segments = report_of(reports, checkpoint().name());
+    why.segments = report_of(reports, recomputing.name());
   } catch (const ConfigError&) {
     // `effects` say why it cannot be switched on.
   }

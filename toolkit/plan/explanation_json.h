@@ -10,10 +10,11 @@
 #pragma once
 #include <dtk/planner/explain.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace dtk {
 
-std::string explanation_json(const planner::Explanation& why);
+nlohmann::ordered_json explanation_json(const planner::Explanation& why);
 
 }  // namespace dtk

@@ -79,11 +79,11 @@ class Costs {
 };
 
 Pair observe_both(const Plan& plan, const std::array<SizedJob, 2>& jobs, c10::Device device,
-                  const planner::SimulationOptions& options, bool checkpoint) {
+                  const planner::SimulationOptions& options, bool recomputing) {
   const auto observed = [&](const SizedJob& job) {
     LoadedConfig loaded = plan.loaded;
     loaded.config = job.config;
-    policies::policy_kind("checkpoint").switch_to(loaded.config.policies, device, checkpoint);
+    policies::recomputing_kind().switch_to(loaded.config.policies, device, recomputing);
     loaded.config.memory.split = 1;  // the tokens of both jobs are those of a whole micro-batch
     // Else a tensor may wait in host memory in one of the two, and not in the other.
     loaded.config.policies.checkpoint.offload_min_bytes = {0};
@@ -205,7 +205,7 @@ std::string per_token_text(const PerToken& costs) {
   return text;
 }
 
-std::string per_token_json(const PerToken& costs) {
+nlohmann::ordered_json per_token_json(const PerToken& costs) {
   nlohmann::ordered_json json = {{"tokens", costs.tokens}, {"problem", costs.problem}};
   json["modules"] = nlohmann::ordered_json::array();
   for (const TokenCost& one : costs.modules) {
@@ -224,7 +224,7 @@ std::string per_token_json(const PerToken& costs) {
     if (note.bytes) one["bytes"] = *note.bytes;
     json["notes"].push_back(std::move(one));
   }
-  return json.dump(1) + "\n";
+  return json;
 }
 
 }  // namespace dtk

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,6 @@ std::string per_token_text(const PerToken& costs);
 /// {"tokens": [few, many], "problem", "modules": [{"first", "last", "count", "kept", "checkpointed",
 /// "recomputed_flops", "has_graph"}], "others": {"kept", "checkpointed"},
 /// "notes": [{"modules", "text", "bytes" or null}]}
-std::string per_token_json(const PerToken& costs);
+nlohmann::ordered_json per_token_json(const PerToken& costs);
 
 }  // namespace dtk

@@ -18,7 +18,7 @@ using policies::Category;
 OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
   MemoryReport memory = plan.memory;
   memory.policies = policies;
-  OrderedJson json = OrderedJson::parse(memory_json(memory));
+  OrderedJson json = memory_json(memory);
   OrderedJson& more = json["plan"];
   if (plan.loaded.inferred) {
     more[family_of(plan.loaded.config).inferred()] = *plan.loaded.inferred;
@@ -65,7 +65,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   for (const PossiblePrecision& one : plan.precisions)
     more["precisions"].push_back(
         {{"cpu", policies::text_of(one.precision)}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
-  if (plan.placement) json["placement"] = OrderedJson::parse(placement_json(*plan.placement));
+  if (plan.placement) json["placement"] = placement_json(*plan.placement);
   return json;
 }
 
@@ -101,7 +101,7 @@ OrderedJson peak_json(const Observed& observed) {
 
 }  // namespace
 
-std::string explanation_json(const planner::Explanation& why) {
+nlohmann::ordered_json explanation_json(const planner::Explanation& why) {
   const Observed& plain = why.plain;
   OrderedJson json;
   json["backward"] = plain.backward;
@@ -146,20 +146,20 @@ std::string explanation_json(const planner::Explanation& why) {
                                     {"phase", one.peak.name},
                                     {"problem", one.problem}});
   }
-  return json.dump(1) + "\n";
+  return json;
 }
 
-std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
-                      const planner::Explanation* why, const CheckpointChoices* others,
-                      const PerToken* per_token) {
+nlohmann::ordered_json plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
+                                 const planner::Explanation* why, const CheckpointChoices* others,
+                                 const PerToken* per_token) {
   OrderedJson json = json_of(plan, savings_of(plan, effects));
-  if (why != nullptr) json["why"] = OrderedJson::parse(explanation_json(*why));
-  if (others != nullptr) json["checkpoint_choices"] = OrderedJson::parse(checkpoint_choices_json(*others));
-  if (per_token != nullptr) json["per_token"] = OrderedJson::parse(per_token_json(*per_token));
-  return json.dump(1) + "\n";
+  if (why != nullptr) json["why"] = explanation_json(*why);
+  if (others != nullptr) json["checkpoint_choices"] = checkpoint_choices_json(*others);
+  if (per_token != nullptr) json["per_token"] = per_token_json(*per_token);
+  return json;
 }
 
-std::string plan_table_json(const std::vector<PlanRow>& rows) {
+nlohmann::ordered_json plan_table_json(const std::vector<PlanRow>& rows) {
   OrderedJson array = OrderedJson::array();
   for (const PlanRow& row : rows) {
     std::vector<PolicySaving> savings;
@@ -170,10 +170,10 @@ std::string plan_table_json(const std::vector<PlanRow>& rows) {
            ""});
     array.push_back(json_of(row.plan, savings));
   }
-  return array.dump(1) + "\n";
+  return array;
 }
 
-std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) {
+nlohmann::ordered_json largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) {
   OrderedJson json = json_of(*found.largest);
   OrderedJson& batch = json["largest_batch"];
   batch["budget_bytes"] = bytes;
@@ -187,7 +187,7 @@ std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) 
   batch["planned"] = found.planned;
   batch["all_recomputed"] = found.all_recomputed;
   batch["not_counted"] = not_counted(*found.largest);
-  return json.dump(1) + "\n";
+  return json;
 }
 
 }  // namespace dtk

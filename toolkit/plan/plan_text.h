@@ -24,6 +24,7 @@
 // planned (placement_json()).
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,14 +49,15 @@ std::string plan_summary_text(const std::string& name, const Plan& plan);
 std::string plan_tables_text(const Plan& plan);
 /// Both, as all that dit-plan prints in the unit of the peak.
 std::string plan_text(const std::string& name, const Plan& plan);
-std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {},
-                      const planner::Explanation* why = nullptr, const CheckpointChoices* others = nullptr,
-                      const PerToken* per_token = nullptr);
+nlohmann::ordered_json plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {},
+                                 const planner::Explanation* why = nullptr,
+                                 const CheckpointChoices* others = nullptr,
+                                 const PerToken* per_token = nullptr);
 
 /// One line a row; with a budget also whether it fits. `seconds`: that making the table took.
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
                             std::optional<int64_t> budget, double seconds);
-std::string plan_table_json(const std::vector<PlanRow>& rows);
+nlohmann::ordered_json plan_table_json(const std::vector<PlanRow>& rows);
 
 /// One entry a policy: by how much the peak changes, which categories of it, what else.
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects);
@@ -63,6 +65,6 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
 /// `found.largest` must be there. `card`: whose memory `bytes` is; null: of none that has a name.
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes,
                                const Card* card = nullptr);
-std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes);
+nlohmann::ordered_json largest_batch_json(const LargestPlannedBatch& found, int64_t bytes);
 
 }  // namespace dtk

@@ -7,6 +7,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
+#include "toolkit/io/json.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/train/model_family.h"
@@ -55,7 +56,7 @@ std::string start_plan_request_json(const StartPlanRequest& request) {
 }
 
 std::string start_plan_json(const std::string& request) try {
-  return plan_json(planned(read_request(request)));
+  return json_text(plan_json(planned(read_request(request))));
 } catch (const MachineTooSmall& error) {
   return text_of({{"problem", std::string("dit-plan: ") + error.what()}, {"machine_too_small", true}});
 } catch (const ConfigError& error) {

@@ -108,10 +108,10 @@ std::string worlds_text(const std::string& name, const LoadedConfig& loaded, con
       worlds.left_out.empty() ? "" : "\nlevel = \"parameters\" is left out: " + worlds.left_out + "\n");
 }
 
-std::string worlds_json(const std::vector<Plan>& plans) {
+nlohmann::ordered_json worlds_json(const std::vector<Plan>& plans) {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const Plan& plan : plans) all.push_back(nlohmann::ordered_json::parse(plan_json(plan)));
-  return all.dump(2) + "\n";
+  for (const Plan& plan : plans) all.push_back(plan_json(plan));
+  return all;
 }
 
 }  // namespace dtk

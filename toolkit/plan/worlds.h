@@ -1,6 +1,7 @@
 // Plans of one job on several numbers of ranks.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,6 @@ PlannedWorlds plan_worlds(const LoadedConfig& loaded, c10::Device device, const 
 /// A row each, in the unit of the largest peak.
 std::string worlds_text(const std::string& name, const LoadedConfig& loaded, const PlannedWorlds& worlds);
 /// An array of plans, as plan_json() writes each.
-std::string worlds_json(const std::vector<Plan>& plans);
+nlohmann::ordered_json worlds_json(const std::vector<Plan>& plans);
 
 }  // namespace dtk

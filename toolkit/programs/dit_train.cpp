@@ -174,16 +174,17 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
   FileSystem& files = posix_file_system();
   if (!arguments.init.empty()) return write_first(arguments, files);
   std::filesystem::path checkpoint;
-  const bool is_named = arguments.resume != "latest" && arguments.resume != "auto";
-  if (!arguments.resume.empty() && is_named) checkpoint = find_checkpoint(files, arguments.resume, "");
+  const auto word = policies::parse_enum<ResumeWord>(arguments.resume);
+  if (!arguments.resume.empty() && !word) checkpoint = find_checkpoint(files, arguments.resume, "");
   LoadedConfig loaded = arguments.config.empty()
                             ? resumed_config(files, checkpoint, arguments.set)
                             : load_config(files, config_file(arguments.config), arguments.set);
   const std::optional<Launch> launch = launch_from([](const char* name) { return std::getenv(name); });
   resolve_threads(loaded, launch && std::getenv("OMP_NUM_THREADS") == nullptr ? launch->ranks_here : 1);
   if (!arguments.print_config) ranks = join(launch, loaded);
-  if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
-  const bool is_automatic = arguments.resume == "auto";
+  if (word == ResumeWord::latest)
+    checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
+  const bool is_automatic = word == ResumeWord::automatic;
   if (is_automatic) checkpoint = checkpoint_in(files, loaded.config.train.out).value_or("");
   share_out(loaded, launch ? launch->ranks : 1, micro_batches_of(files, checkpoint));
   if (arguments.print_config) {

@@ -117,7 +117,7 @@ OrderedJson traffic_json(const policies::TrafficByCollective& sent) {
   return json;
 }
 
-std::string memory_json(const MemoryReport& report) {
+nlohmann::ordered_json memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
   OrderedJson json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
   json["peak"] = with_sums({{"bytes", peak.peak.bytes}, {"phase", peak.name}}, peak.peak);
@@ -158,7 +158,7 @@ std::string memory_json(const MemoryReport& report) {
                                 {"time", json_of(saving.time)},
                                 {"note", saving.note}});
   }
-  return json.dump(1) + "\n";
+  return json;
 }
 
 std::string savings_table(const std::vector<PolicySaving>& savings) {

@@ -97,7 +97,7 @@ std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::s
 /// A table for a terminal of 80 columns, one entry a policy.
 std::string savings_table(const std::vector<PolicySaving>& savings);
 
-std::string memory_json(const MemoryReport& report);
+nlohmann::ordered_json memory_json(const MemoryReport& report);
 /// "time" there; null for none.
 nlohmann::ordered_json json_of(const std::optional<TimedPairs>& time);
 

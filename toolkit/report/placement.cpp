@@ -89,7 +89,7 @@ std::string placement_text(const CheckpointPlacement& placement) {
                      cost_text(placement), peak);
 }
 
-std::string placement_json(const CheckpointPlacement& placement) {
+nlohmann::ordered_json placement_json(const CheckpointPlacement& placement) {
   const OrderedJson json = {
       {"recomputed", placement.recomputed},
       {"keeps", OrderedJson(placement.keeps)},
@@ -99,7 +99,7 @@ std::string placement_json(const CheckpointPlacement& placement) {
       {"planned_bytes", placement.planned_bytes},
       {"budget_bytes", placement.budget_bytes},
       {"plans", placement.plans}};
-  return json.dump();
+  return json;
 }
 
 CheckpointPlacement read_placement(const nlohmann::json& json) {

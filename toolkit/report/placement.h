@@ -48,7 +48,7 @@ std::string placement_text(const CheckpointPlacement& placement);
 
 /// {"recomputed": [path], "keeps": {path: [name]}, "targets", "flops", "most_flops": number or null,
 /// "planned_bytes", "budget_bytes", "plans"}
-std::string placement_json(const CheckpointPlacement& placement);
+nlohmann::ordered_json placement_json(const CheckpointPlacement& placement);
 /// What placement_json() wrote.
 CheckpointPlacement read_placement(const nlohmann::json& json);
 

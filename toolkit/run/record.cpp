@@ -7,6 +7,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/data/image.h"
+#include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
@@ -227,7 +228,7 @@ void RunRecord::memory(const std::optional<MemoryReport>& memory) {
   if (memory) {
     MemoryReport with_history = *memory;
     with_history.escalations = history_.escalations();
-    write_file_atomically(files_, folder_ / "memory.json", memory_json(with_history));
+    write_file_atomically(files_, folder_ / "memory.json", json_text(memory_json(with_history)));
   }
   write_report(memory);
 }

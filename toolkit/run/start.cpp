@@ -175,6 +175,13 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
   return world.plan(loaded, device);
 }
 
+static int64_t needed_by(const StartPlan& plan, bool with_host) {
+  return MemoryNeed{.peak = plan.memory->peak(),
+                    .beside = plan.beside.bytes,
+                    .host = with_host ? plan.memory->host.peak.bytes : 0}
+      .bytes();
+}
+
 std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
   return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     // What takes less comes in later: a plan's choice, a precision that is measured.
@@ -183,7 +190,7 @@ std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorl
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
     const StartPlan plan = plan_run(world, std::move(one), device);
     if (!plan.memory) return {std::nullopt, plan.problem + plan.refusal};  // one of them
-    return {MemoryNeed{.peak = plan.memory->peak(), .beside = plan.beside.bytes}.bytes()};
+    return {needed_by(plan, /*with_host=*/false)};
   });
 }
 
@@ -269,13 +276,6 @@ StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConf
     return plan;
   }
   return {};
-}
-
-static int64_t needed_by(const StartPlan& plan, bool with_host) {
-  return MemoryNeed{.peak = plan.memory->peak(),
-                    .beside = plan.beside.bytes,
-                    .host = with_host ? plan.memory->host.peak.bytes : 0}
-      .bytes();
 }
 
 // Whether ranks that divide the weights, too, are planned to fit `limit` bytes, where that is another choice.

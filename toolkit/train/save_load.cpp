@@ -319,16 +319,13 @@ LoadedConfig resumed_config(FileSystem& files, const std::filesystem::path& chec
     origins = origins_in(parse_strict_json(files.read(beside, most), beside.string(), max_depth), beside);
   }
   LoadedConfig loaded = parse_config(read_config(files, file), file.string(), overrides, origins);
-  const auto is_given = [&](const std::string& key) {  // now: that of the run that wrote it says nothing
-    const auto place = loaded.locations.find(key);
-    return place != loaded.locations.end() && place->second.starts_with("--set ");
-  };
+  const std::set<std::string> given = keys_of(overrides);  // now: that of the run that wrote it says nothing
   std::filesystem::path folder = checkpoint.parent_path();
   if (folder.empty()) folder = std::filesystem::weakly_canonical(checkpoint).parent_path();
-  if (!is_given("train.out") && folder.filename() == checkpoints_folder)
+  if (!given.contains("train.out") && folder.filename() == checkpoints_folder)
     loaded.config.train.out = folder.has_parent_path() ? folder.parent_path().string() : ".";
-  if (!is_given("train.allow_thread_change")) loaded.config.train.allow_thread_change = false;
-  if (!is_given("data.allow_change")) loaded.config.data.allow_change = false;
+  if (!given.contains("train.allow_thread_change")) loaded.config.train.allow_thread_change = false;
+  if (!given.contains("data.allow_change")) loaded.config.data.allow_change = false;
   return loaded;
 }
 

@@ -1,4 +1,5 @@
 // What dit-plan --claims says: peaks that plans give, and where a claimed saving is met.
+#include "toolkit/io/json.h"
 #include "toolkit/plan/claims.h"
 
 #include <cmath>
@@ -55,7 +56,7 @@ TEST_CASE("claims: beside each are the peaks of both plans, and the size at whic
   }
   const std::string text = test::one_line(claims_text("tiny.toml", checked));
   CHECK_THAT(text, Catch::Contains("\"62 to 32 GB, 20 % slower\" source mar"));
-  const auto json = nlohmann::json::parse(claims_json(checked));
+  const auto json = claims_json(checked);
   CHECK(json.at(0).at("planned").at("peak_bytes_with") == checked[0].now.with.peak.bytes);
   CHECK(json.at(0).at("met_at").at("tokens") == checked[0].met_at->tokens);
 }
@@ -102,7 +103,7 @@ TEST_CASE("claims: of what is said to fit a device both ways are planned, with t
                        "then on one device, with micro-batches of 16 in 80,000,000,000 bytes: without, ") &&
                        Catch::Contains("which fits; with, "));
   CHECK_THAT(text, !Catch::Contains("time was not measured"));
-  const auto json = nlohmann::json::parse(claims_json(checked));
+  const auto json = claims_json(checked);
   CHECK(json.at(1).at("claimed").at("device_bytes") == 80'000'000'000);
   CHECK(json.at(1).at("sized").at("peak_bytes_with") == checked[1].sized->with.peak.bytes);
   CHECK(json.at(0).at("time").at("pairs") == 5);
@@ -123,7 +124,7 @@ TEST_CASE("claims: times are those of a finished run's memory.json") {
   CHECK(refused() ==
         "--report run: there is no memory.json in it; name the folder of a finished run of dit-train");
   files.create_directories("run");
-  write(memory_json(report));
+  write(json_text(memory_json(report)));
   CHECK_THAT(
       refused(),
       Catch::Contains(
@@ -131,7 +132,7 @@ TEST_CASE("claims: times are those of a finished run's memory.json") {
   report.policies = {
       {.report = {"attention", true, ""}, .bytes = 1, .note = ""},
       {.report = {"checkpoint", true, ""}, .bytes = 1, .note = "", .time = {{5, 0.3, 0.25, 0.5}}}};
-  write(memory_json(report));
+  write(json_text(memory_json(report)));
   const auto times = measured_times(files, "run");
   REQUIRE(times.size() == 1);
   CHECK(times.at("checkpoint").pairs == 5);

@@ -126,7 +126,7 @@ TEST_CASE("what an offloading job holds again was fetched, not made") {
                                      " bytes that it fetched from host memory, in blocks.0 peak "));
     CHECK_THAT(text, !Catch::Contains("recompute ") && !Catch::Contains("recomputed"));
     CHECK_THAT(line, !Catch::Contains("host memory or"));  // it waits there already
-    const Json json = Json::parse(explanation_json(why)).at("recomputed");
+    const Json json = explanation_json(why).at("recomputed");
     CHECK(json.at("fetched") == why.recomputed->fetched.bytes);
     CHECK(json.at("fetched_in") == "blocks.0");
     CHECK(json.at("made_again") == 0);
@@ -149,7 +149,7 @@ TEST_CASE("the peak is said with what is alive there, not only with what came la
   for (const auto& [operation, bytes] : peak.peak.by_operator(policies::Category::saved))
     most = std::max(most, bytes);
   CHECK(largest.bytes == most);
-  const Json json = Json::parse(explanation_json(why)).at("recomputed").at("peak").at("largest");
+  const Json json = explanation_json(why).at("recomputed").at("peak").at("largest");
   CHECK(json.at("operation") == largest.operation);
   CHECK(json.at("category") == policies::name_of(largest.category));
   CHECK(json.at("bytes") == largest.bytes);
@@ -238,7 +238,7 @@ TEST_CASE("the choices as text and as JSON") {
   const std::string text = checkpoint_choices_text(plan, found);
   CHECK_THAT(text, Catch::StartsWith("other choices for policies.checkpoint (7 planned, in 0.12 s)\n"));
   CHECK_THAT(text, Catch::Contains("\nas configured ") && Catch::Contains("\nkeep = [\"fc2_out\"] "));
-  const Json json = Json::parse(checkpoint_choices_json(found));
+  const Json json = checkpoint_choices_json(found);
   REQUIRE(json.at("choices").size() == found.choices.size());
   const Json& first = json.at("choices")[0];
   CHECK(json.at("planned") == 7);

@@ -1,3 +1,4 @@
+#include "toolkit/io/json.h"
 #include "toolkit/report/plan_summary.h"
 
 #include <nlohmann/json.hpp>
@@ -34,7 +35,7 @@ MemoryReport two_phases() {
 
 /// As dit-plan --json prints it with `more`.
 DeviceOverhead beside_in(const std::string& more) {
-  nlohmann::json json = nlohmann::json::parse(memory_json(two_phases()));
+  nlohmann::json json = memory_json(two_phases());
   json.update(nlohmann::json::parse(more));
   return read_start_plan(json.dump(), "dit-plan").beside;
 }
@@ -49,7 +50,7 @@ MemoryOptions budget(int64_t bytes) {
 
 TEST_CASE("a memory report reads back as it was written") {
   const MemoryReport written = two_phases();
-  const MemoryReport read = read_start_plan(memory_json(written), "x").memory.value();
+  const MemoryReport read = read_start_plan(json_text(memory_json(written)), "x").memory.value();
   CHECK(read.device == c10::kCPU);
   CHECK(memory_json(read) == memory_json(written));
 }

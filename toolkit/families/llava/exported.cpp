@@ -1,6 +1,7 @@
 #include "toolkit/families/llava/exported.h"
 
 #include <ATen/ops/matmul.h>
+#include <dtk/policies/enum_text.h>
 
 #include <map>
 
@@ -21,9 +22,8 @@ struct AdaptersOf {
 
 std::optional<Packing> packing_of(const std::string& word) {
   if (word.empty()) return std::nullopt;
-  if (word == "nf4") return Packing::nf4;
-  if (word == "int8") return Packing::int8;
-  throw ConfigError("--pack " + word + ": allowed: nf4, int8");
+  if (const auto packing = policies::parse_enum<Packing>(word)) return packing;
+  throw ConfigError("--pack " + word + ": allowed: " + policies::choices_of<Packing>());
 }
 
 bool is_matrix_of_decoder(const StoredTensor& tensor) {

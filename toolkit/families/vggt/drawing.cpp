@@ -1,5 +1,7 @@
 #include "toolkit/families/vggt/drawing.h"
 
+#include <dtk/policies/enum_text.h>
+
 #include <algorithm>
 
 #include "toolkit/config/locations.h"
@@ -12,6 +14,7 @@
 #include "toolkit/families/vggt/options.h"
 #include "toolkit/families/vggt/pictures.h"
 #include "toolkit/families/vggt/scene_files.h"
+#include "toolkit/io/json.h"
 #include "toolkit/train/apply_policies.h"
 
 namespace dtk::vggt {
@@ -20,14 +23,13 @@ namespace {
 void choose_heads(models::VggtOptions& model, const std::string& list) {
   model.camera = model.depths = model.points = false;
   for (const std::string& part : split(list, ',')) {
-    bool* const head = part == "camera"   ? &model.camera
-                       : part == "depth"  ? &model.depths
-                       : part == "points" ? &model.points
-                                          : nullptr;
-    if (head == nullptr)
+    const auto head = policies::parse_enum<Head>(part);
+    if (!head)
       throw ConfigError("--heads " + list + ": " + in_quotes(part) +
-                        " is no head; allowed: camera, depth, points");
-    *head = true;
+                        " is no head; allowed: " + policies::choices_of<Head>());
+    model.camera |= head == Head::camera;
+    model.depths |= head == Head::depth;
+    model.points |= head == Head::points;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <dtk/models/vggt_options.h>
 
+#include <array>
 #include <string>
 
 #include "toolkit/config/config.h"
@@ -43,6 +44,12 @@ struct LossOptions {
   }
   friend bool operator==(const LossOptions&, const LossOptions&) = default;
 };
+
+/// What the model has, of which dit-sample --heads chooses some.
+enum class Head { camera, depth, points };
+constexpr auto enum_texts(Head) {
+  return std::array{"camera", "depth", "points"};
+}
 
 /// [vggt.infer]
 struct InferOptions {

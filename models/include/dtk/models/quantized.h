@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -15,6 +16,9 @@ namespace dtk::models {
 
 /// In what a frozen weight is held: 4 bits of NF4, or 8 of int8.
 enum class Packing { nf4, int8 };
+constexpr auto enum_texts(Packing) {
+  return std::array{"nf4", "int8"};
+}
 
 /// A weight (out, in). B = out·in / 64, rounded up.
 struct PackedWeight {

@@ -68,6 +68,8 @@ class PolicyKind {
   virtual bool acts_without_gradient() const { return false; }
   /// Whether it has a use in forward and backward passes that no optimizer step follows.
   virtual bool acts_without_step() const { return true; }
+  /// Whether it makes again in backward passes what a module saves for them.
+  virtual bool recomputes() const { return false; }
   /// The option that says after how many steps Policy::period() its work repeats; a plan makes it shorter.
   virtual StepsOption period(PolicyOptions&) const { return {}; }
   /// Each of its parts that can be left out by itself, left out: of a policy that acts without gradient.
@@ -112,6 +114,8 @@ const std::vector<const PolicyKind*>& inference_kinds();
 
 /// Throws std::invalid_argument if there is none.
 const PolicyKind& policy_kind(const std::string& name);
+/// The built-in one that recomputes.
+const PolicyKind& recomputing_kind();
 
 /// Which are on, in the order of policy_kinds(ranks).
 using PolicySwitches = std::vector<bool>;

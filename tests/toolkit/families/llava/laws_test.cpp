@@ -120,7 +120,7 @@ TEST_CASE("what a table a token says of a frozen tower, of the logits, and as JS
   CHECK_THAT(text, Catch::Contains(".vision_model.encoder.layers.0 ... 1, each 0 - - no graph"));
   CHECK_THAT(text, Catch::Contains("no graph: it keeps nothing, and is never a checkpoint"));
   CHECK_THAT(text, Catch::Contains("rows of the longest sample carry a label"));
-  const auto json = nlohmann::json::parse(per_token_json(costs));
+  const auto json = per_token_json(costs);
   CHECK(json.at("modules").size() == costs.modules.size());
   CHECK(json.at("notes").at(0).at("bytes") == *law_of(costs).bytes);
   CHECK(json.at("others").at("kept") == costs.others.kept);

@@ -219,7 +219,7 @@ TEST_CASE("what is exported has its adapters joined in, or its matrices packed, 
   const std::string lost = family_of(config).lost_by_export(config, {.merge = merge, .pack = pack});
   CHECK(lost.empty() == pack.empty());  // nothing was packed in training
   CHECK(test::error_text<ConfigError>([&] { family_of(config).to_export(own, config, {.pack = "fp4"}); }) ==
-        "--pack fp4: allowed: nf4, int8");
+        "--pack fp4: allowed: nf4 | int8");
   const RunConfig without = folder.config({}).config;
   CHECK_THAT(test::error_text<ConfigError>([&] {
                Weights plain{"a base", {}};

@@ -16,6 +16,7 @@
 #include "support/same_bits.h"
 #include "support/vggt/scenes.h"
 #include "toolkit/plan/inference.h"
+#include "toolkit/plan/inference_counts.h"
 
 using namespace dtk;
 using dtk::test::kCpu;

@@ -5,7 +5,12 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/recomputing.h>
 
+#include <functional>
+#include <optional>
+#include <set>
 #include <utility>
+
+#include "shard/rounded_reads.h"
 
 namespace dtk::policies {
 
@@ -47,10 +52,14 @@ class ShardPolicy::PassScope final : public PolicyScope {
 
 void ShardPolicy::put_in(Seam& seam) {
   if (!needs_forward_scope()) return;
-  seam.run = [&shards = shards_, inner = std::move(seam.run)](std::string_view path, const ModuleFn& fn,
-                                                              Tensors&& inputs) {
+  std::set<std::string, std::less<>> watched;  // once each
+  seam.run = [&shards = shards_, inner = std::move(seam.run), watched = std::move(watched)](
+                 std::string_view path, const ModuleFn& fn, Tensors&& inputs) mutable {
     const Shards::Use use(shards, path);
+    std::optional<RoundedReads> reads;
+    if (shards.sends() == ShardGather::bf16 && watched.emplace(path).second) reads.emplace(shards, path);
     Tensors outputs = inner(path, fn, std::move(inputs));
+    reads.reset();
     if (!shards.divides_weights()) return outputs;
     // Casts of weights would outlive them.
     at::autocast::clear_cache();

@@ -166,7 +166,7 @@ class Run final : public TrainingRun {
     }
     read_if_behind();
     const double seconds = trainer_.elapsed_seconds() - first_second;
-    if (!result.stopped && validated_step_ != trainer_.steps()) validate_or_save(result);
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
@@ -198,7 +198,7 @@ class Run final : public TrainingRun {
   }
 
   void do_what_is_due(RunResult& result) {
-    if (is_due(config_.train.validate_every)) validate_or_save(result);
+    if (is_due(config_.train.validate_every)) validate(result);
     if (trainer_.done()) return;
     if (is_due(config_.train.checkpoint_every)) save();
     if (is_due(config_.train.sample_every)) sample_on_the_way();
@@ -365,28 +365,33 @@ class Run final : public TrainingRun {
     if (!validation_) return;
     read_if_behind();
     validated_step_ = trainer_.steps();  // also where a stop ends it: at the end others would not try again
-    const auto validated =
-        validation_->measure_sync(trainer_, [this] { return may_go_on("while they validate"); });
-    if (!validated) return;
-    meters_.check_budget();
-    const int64_t step = trainer_.steps();
-    record_->validation(step, *validated);
-    world_.observer.message(
-        validation_line(step, *validated, validation_->samples(), config_.train.validate_ema));
-    result.validation_loss = validated->loss;
-    result.held_out = validation_->samples();
-  }
-
-  // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
-  void validate_or_save(RunResult& result) {
+    std::optional<std::vector<double>> own;
     std::optional<DataError> problem;
     try {
-      validate(result);
+      const bool alone = world_.ranks == nullptr;
+      own = validation_->measure_sync(
+          trainer_, [this] { return may_go_on("while they validate"); }, alone ? 0 : world_.ranks->rank(),
+          alone ? 1 : world_.ranks->size());
     } catch (const DataError& error) {
       if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       problem.emplace(error);
     }
-    if (!any_rank(problem.has_value(), "behind a validation")) return;
+    if (any_rank(problem.has_value(), "behind a validation")) save_unvalidated(problem);
+    if (any_rank(!own, "behind a validation")) return;  // who is told to stop has not measured all
+    const Validated validated = validation_->of_all(
+        trainer_.model(), world_.ranks == nullptr ? std::vector<std::vector<double>>{*own}
+                                                  : world_.ranks->all_say(*own, "behind a validation"));
+    meters_.check_budget();
+    const int64_t step = trainer_.steps();
+    record_->validation(step, validated);
+    world_.observer.message(
+        validation_line(step, validated, validation_->samples(), config_.train.validate_ema));
+    result.validation_loss = validated.loss;
+    result.held_out = validation_->samples();
+  }
+
+  // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
+  [[noreturn]] void save_unvalidated(const std::optional<DataError>& problem) {
     save();
     any_rank(false, "behind a save");                                  // until the leader has done it
     if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why

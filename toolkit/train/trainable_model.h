@@ -34,14 +34,17 @@ struct Score {
   double value = 0;
 };
 
-/// Scores of one model, over batches of any size.
+/// Scores of one model, from sums over batches of any size: those of all are those of each, added up.
 class SampleScores {
  public:
   virtual ~SampleScores() = default;
-  /// Draws what continues `batch`, which lies on any device, without gradients. Reads no value on the host.
-  virtual void add(Batch batch) = 0;
-  /// Means over all batches, the one to choose a model by first. Waits for the device once.
-  virtual std::vector<Score> read_sync() const = 0;
+  /// How many sums there are: K.
+  virtual int64_t size() const = 0;
+  /// Those of what is drawn to continue `batch`, which lies on any device: (K), float64, on the model's.
+  /// Without gradients; reads no value on the host.
+  virtual at::Tensor sums(Batch batch) const = 0;
+  /// Means, of the K sums of all batches; the one to choose a model by first.
+  virtual std::vector<Score> read(const std::vector<double>& sums) const = 0;
 };
 
 class TrainableModel {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <dtk/policies/advice.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -19,8 +20,15 @@ namespace dtk {
 Validation::Validation(const RunConfig& config, std::shared_ptr<const DataSource> held_out)
     : config_(config), held_out_(std::move(held_out)) {}
 
-std::optional<Validated> Validation::measure_sync(Trainer& trainer,
-                                                  const std::function<bool()>& keep_going) const {
+int64_t Validation::micro_batches() const {
+  const int64_t micro_batch = samples_of_micro_batch(config_);
+  return (samples() + micro_batch - 1) / micro_batch;
+}
+
+// A row a micro-batch: what it weighs, its loss, sums of scores. Rows of zeros are of none.
+std::optional<std::vector<double>> Validation::measure_sync(Trainer& trainer,
+                                                            const std::function<bool()>& keep_going,
+                                                            int64_t rank, int64_t ranks) const {
   const Trainer::ClockStop clock(trainer);
   policies::PolicySet& policies = trainer.policies();
   const c10::Device device = trainer.device();
@@ -33,26 +41,56 @@ std::optional<Validated> Validation::measure_sync(Trainer& trainer,
                       policies::advise("train.validate_ema", "false"));
   }
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
-  at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));
-  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  const uint64_t stream = stream_seed(config_.train.seed, "validate");
   const std::unique_ptr<SampleScores> scores = trainer.model().scores();
-  const int64_t micro_batch = samples_of_micro_batch(config_);
-  int64_t all = 0;
-  policies::FoldableLoop passes("validation", (samples() + micro_batch - 1) / micro_batch);
+  const int64_t micro_batch = samples_of_micro_batch(config_), rounds = (micro_batches() + ranks - 1) / ranks;
+  const int64_t own = (micro_batches() - rank + ranks - 1) / ranks,
+                measured = scores ? 1 + scores->size() : 1;
+  std::vector<int64_t> weights(static_cast<size_t>(rounds));
+  const at::Tensor rows =
+      at::zeros({rounds, measured}, at::TensorOptions().dtype(at::kDouble).device(device));
+  policies::FoldableLoop passes("validation", trainer.shards().divides_weights() ? rounds : own);
   while (const auto pass = passes.next()) {
     if (keep_going && !keep_going()) return std::nullopt;
-    const int64_t first = *pass * micro_batch;
-    const int64_t count = std::min(micro_batch, samples() - first);
-    Batch batch = read_batch(*held_out_, first, count, "validation");
+    // Others may have one more, in which modules gather: this rank runs its last or the first again with
+    // them.
+    const int64_t first = (*pass < own ? *pass * ranks + rank : 0) * micro_batch;
+    Batch batch = read_batch(*held_out_, first, std::min(micro_batch, samples() - first), "validation");
     const int64_t weight = batch.weight();
-    all += weight;
-    if (scores) scores->add(batch);
-    const at::Tensor loss = trainer.model().loss(std::move(batch), noise, /*training=*/false);
-    sum.add_(loss, static_cast<double>(weight));
+    const at::Tensor row = rows.select(0, *pass);
+    if (scores) row.narrow(0, 1, scores->size()).copy_(scores->sums(batch));
+    const at::Generator noise = policies::make_generator(device, seed_at(stream, 0, first));
+    row.select(0, 0).copy_(trainer.model().loss(std::move(batch), noise, /*training=*/false));
+    if (*pass < own) weights[static_cast<size_t>(*pass)] = weight;
+  }
+  const std::vector<double> values = policies::values_sync(rows);
+  std::vector<double> numbers;
+  for (size_t round = 0; round < weights.size(); ++round) {
+    const auto row = values.begin() + static_cast<std::ptrdiff_t>(round) * measured;
+    numbers.push_back(static_cast<double>(weights[round]));
+    numbers.insert(numbers.end(), row, row + measured);
+  }
+  return numbers;
+}
+
+Validated Validation::of_all(const TrainableModel& model,
+                             const std::vector<std::vector<double>>& said) const {
+  const auto ranks = static_cast<int64_t>(said.size()), rounds = (micro_batches() + ranks - 1) / ranks;
+  const std::unique_ptr<SampleScores> scores = model.scores();
+  const int64_t columns = scores ? 2 + scores->size() : 2;
+  double all = 0, sum = 0;
+  std::vector<double> sums(static_cast<size_t>(columns - 2));
+  for (int64_t i = 0; i < micro_batches(); ++i) {
+    const std::vector<double>& of_rank = said[static_cast<size_t>(i % ranks)];
+    TORCH_INTERNAL_ASSERT(std::ssize(of_rank) == rounds * columns);
+    const double* const row = of_rank.data() + i / ranks * columns;
+    all += row[0];
+    sum += row[0] * row[1];
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] += row[2 + k];
   }
   Validated validated;
-  validated.loss = policies::values_sync(sum).front() / static_cast<double>(std::max<int64_t>(1, all));
-  if (scores) validated.scores = scores->read_sync();
+  validated.loss = sum / std::max(1.0, all);
+  if (scores) validated.scores = scores->read(sums);
   if (std::isfinite(validated.loss)) return validated;
   throw Error(ExitCode::failure,
               "the validation loss is infinite or NaN, and its samples are finite; train in fp32 "

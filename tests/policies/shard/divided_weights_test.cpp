@@ -242,6 +242,37 @@ TEST_CASE("divided weights: as bf16 half is sent, and takes half while it is on 
   CHECK(shards.own()[0].second.flatten()[0].item<float>() == kValue);
 }
 
+TEST_CASE("divided weights: as bf16 a matrix that autocast does not round is refused where it is read") {
+  const bool kept = GENERATE(false, true);  // another watches the operators of a segment, too
+  Chain chain(1);
+  chain.paths.emplace_back("table");
+  chain.weights.emplace_back("table.weight", at::ones({8, kWidth}).requires_grad_());
+  ShardLayout layout = chain.layout();
+  PolicyOptions options = parameters_divided(kept);
+  if (kept) options.checkpoint.targets = {"*"};
+  if (kept) options.checkpoint.keep = std::vector<std::string>{"sum"};
+  options.precision.enabled = Enabled::on;
+  options.shard.gather = layout.gather = ShardGather::bf16;
+  Shards shards(dtk::planner::planned_group(0, 2), chain.weights, layout);
+  PolicySet policies(options, {at::kCPU, chain.weights, chain.paths, true, &shards}, chain.seam);
+  const auto scope = policies.forward_scope();
+  const at::Tensor rows = at::zeros({2}, at::kLong);
+  const auto product = [weight = chain.weights[0].second](const at::Tensor& in) {
+    return at::mm(in, weight);
+  };
+  const auto row = [weight = chain.weights[1].second](const at::Tensor& in) {
+    return at::embedding(weight, in.to(at::kLong));
+  };
+  const at::Tensor x = at::ones({2, kWidth});
+  CHECK_NOTHROW(chain.seam.module("layers.0", product, x));
+  CHECK_THROWS_MATCHES(
+      chain.seam.module("table", row, rows), PolicyError,
+      Catch::Matchers::Message("policies.shard.gather = \"bf16\" would change results: in table "
+                               "aten::embedding reads table.weight as "
+                               "it is, and autocast does not round it; name other modules in "
+                               "policies.shard.targets, or remove it"));
+}
+
 TEST_CASE("divided weights: as bf16 vectors are sent as they are") {
   const int rank = GENERATE(0, 1);
   constexpr float kValue = 1.001F, kRounded = 1.0F;

@@ -35,7 +35,6 @@ double expected_loss(const RunConfig& config, const TrainableModel& trained) {
   const auto source = held_out();
   const auto objective =
       make_objective(dit::options_of(config).diffusion, dit::options_of(config).model.learn_sigma, at::kCPU);
-  at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "validate"));
   double sum = 0;
   for (int64_t first = 0; first < 10; first += 4) {
     const int64_t count = std::min<int64_t>(4, 10 - first);
@@ -43,12 +42,21 @@ double expected_loss(const RunConfig& config, const TrainableModel& trained) {
     for (int64_t i = 0; i < count; ++i) {
       labels[i] = source->read_image(first + i, images[i].data_ptr<float>());
     }
+    const at::Generator noise =
+        policies::make_generator(at::kCPU, seed_at(stream_seed(config.train.seed, "validate"), 0, first));
     const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
       return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
     };
     sum += static_cast<double>(count) * objective->loss(denoiser, images, labels, noise).item<double>();
   }
   return sum / 10;
+}
+
+std::optional<Validated> measured(const Validation& validation, Trainer& trainer,
+                                  const std::function<bool()>& keep_going = {}) {
+  const auto own = validation.measure_sync(trainer, keep_going);
+  if (!own) return std::nullopt;
+  return validation.of_all(trainer.model(), {*own});
 }
 
 }  // namespace
@@ -60,11 +68,35 @@ TEST_CASE("validation: the mean of the objective over the held-out samples, with
   run(*trainer, 3);
   const Validation validation(config, held_out());
   CHECK(validation.samples() == 10);
-  const double loss = validation.measure_sync(*trainer).value().loss;
+  const double loss = measured(validation, *trainer).value().loss;
   CHECK(loss == Approx(expected_loss(config, trainer->model())).epsilon(1e-12));
-  CHECK(loss == validation.measure_sync(*trainer).value().loss);
+  CHECK(loss == measured(validation, *trainer).value().loss);
   run(*trainer, 1);
-  CHECK(loss != validation.measure_sync(*trainer).value().loss);
+  CHECK(loss != measured(validation, *trainer).value().loss);
+}
+
+TEST_CASE("validation: ranks measure what is theirs, and together what one does") {
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  const auto trainer = make_trainer(config, clock);
+  run(*trainer, 2);
+  const Validation validation(config, held_out());  // three micro-batches
+  const double alone = measured(validation, *trainer).value().loss;
+  for (const int64_t ranks : {2, 3, 4}) {
+    INFO(ranks);
+    std::vector<std::vector<double>> said;
+    std::vector<int> passes;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      passes.push_back(0);
+      const auto count = [&] { return ++passes.back() > 0; };
+      said.push_back(validation.measure_sync(*trainer, count, rank, ranks).value());
+      CHECK(said.back().size() == said.front().size());
+    }
+    CHECK(passes == std::vector<int>(ranks == 2   ? std::vector{2, 1}
+                                     : ranks == 3 ? std::vector{1, 1, 1}
+                                                  : std::vector{1, 1, 1, 0}));
+    CHECK(validation.of_all(trainer->model(), said).loss == alone);
+  }
 }
 
 TEST_CASE("validation: it can be given up between micro-batches") {
@@ -73,10 +105,10 @@ TEST_CASE("validation: it can be given up between micro-batches") {
   const auto trainer = make_trainer(config, clock);
   const Validation validation(config, held_out());
   int asked = 0;
-  CHECK_FALSE(validation.measure_sync(*trainer, [&] { return ++asked < 3; }));
+  CHECK_FALSE(measured(validation, *trainer, [&] { return ++asked < 3; }));
   CHECK(asked == 3);
-  CHECK(validation.measure_sync(*trainer, [] { return true; }).value().loss ==
-        validation.measure_sync(*trainer).value().loss);
+  CHECK(measured(validation, *trainer, [] { return true; }).value().loss ==
+        measured(validation, *trainer).value().loss);
 }
 
 TEST_CASE("validation: with the EMA weights if asked for") {
@@ -92,7 +124,7 @@ TEST_CASE("validation: with the EMA weights if asked for") {
     averaged = expected_loss(config, trainer->model());
   }
   REQUIRE(raw != averaged);
-  const double loss = Validation(config, held_out()).measure_sync(*trainer).value().loss;
+  const double loss = measured(Validation(config, held_out()), *trainer).value().loss;
   CHECK(loss == Approx(averaged).epsilon(1e-12));
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <dtk/policies/simulation.h>
 
 #include <vector>
 
@@ -32,14 +31,15 @@ EgoMetrics ego_metrics(const at::Tensor& prediction, const Outcome& outcome, con
   return metrics;
 }
 
-void PathMetrics::add(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome) {
+at::Tensor path_sums(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome,
+                     const LossOptions& loss) {
   const at::NoGradGuard no_grad;
   const at::Tensor nothing = at::zeros({}, prediction.options().dtype(at::kDouble));
   std::vector<at::Tensor> sums;
   const auto sum = [&](const at::Tensor& values) {
     sums.push_back(values.defined() ? values.to(at::kDouble).sum() : nothing);
   };
-  const EgoMetrics ego = ego_metrics(prediction, outcome, loss_);
+  const EgoMetrics ego = ego_metrics(prediction, outcome, loss);
   EgoMetrics::fields(ego, [&](const char*, const at::Tensor& values) { sum(values); });
   const at::Tensor neighbors = prediction.narrow(1, 1, prediction.size(1) - 1);
   sum((neighbors - outcome.neighbors_future).square().masked_fill(outcome.absent.unsqueeze(-1), 0));
@@ -54,27 +54,26 @@ void PathMetrics::add(const at::Tensor& prediction, const at::Tensor& logits, co
   sum(correct);
   sum(correct_change);
   sum(labels.changed);
-  const at::Tensor all = at::stack(sums);
-  sums_ = sums_.defined() ? sums_ + all : all;
-  samples_ += prediction.size(0);
-  ego_rows_ += prediction.size(0) * prediction.size(2);
+  const int64_t samples = prediction.size(0), ego_rows = samples * prediction.size(2);
+  for (const int64_t count : {samples, ego_rows})
+    sums.push_back(at::full({}, static_cast<double>(count), nothing.options()));
+  return at::stack(sums);
 }
 
-PathScores PathMetrics::scores_sync() const {
+PathScores path_scores(const std::vector<double>& sums) {
   PathScores scores;
-  if (!sums_.defined()) return scores;
-  const std::vector<double> sums = policies::values_sync(sums_);
   const double* next = sums.data();
+  const double samples = sums.at(kPathSums - 2), ego_rows = sums.at(kPathSums - 1);
   const auto mean = [](double sum, double count) { return count > 0 ? sum / count : 0.0; };
   for (double* score : {&scores.ego_simple_l2, &scores.ego_position_l2, &scores.ego_heading_l2,
                         &scores.ego_lateral, &scores.ego_longitudinal, &scores.ego_cosine_similarity,
                         &scores.ego_neighbor_margin, &scores.ego_road_border}) {
-    *score = mean(*next++, static_cast<double>(ego_rows_));
+    *score = mean(*next++, ego_rows);
   }
   scores.neighbor = mean(next[0], 4 * next[1]);
-  scores.samples = samples_;
+  scores.samples = static_cast<int64_t>(samples);
   scores.turn_changes = static_cast<int64_t>(next[4]);
-  scores.turn_accuracy = mean(next[2], static_cast<double>(samples_));
+  scores.turn_accuracy = mean(next[2], samples);
   scores.turn_change_accuracy = mean(next[3], next[4]);
   return scores;
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "toolkit/families/diffusion_planner/options.h"
 
@@ -57,21 +58,13 @@ struct PathScores {
   int64_t samples = 0, turn_changes = 0;
 };
 
-/// Adds up batches of any size on their device. Sums are in float64, each row counts the same in all batches.
-class PathMetrics {
- public:
-  explicit PathMetrics(const LossOptions& loss) : loss_(loss) {}
-
-  /// `prediction` (B, P, T, 4), `logits` of the turn indicator (B, 5; undefined for a model that has none).
-  /// Reads no value on the host.
-  void add(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome);
-  /// Waits for the device once.
-  PathScores scores_sync() const;
-
- private:
-  const LossOptions loss_;
-  at::Tensor sums_;  // (13) float64, undefined before the first batch
-  int64_t samples_ = 0, ego_rows_ = 0;
-};
+/// Sums of a batch of any size, (kPathSums) float64 on its device, in which each row counts the same in all
+/// batches: those of several are added up. `prediction` (B, P, T, 4), `logits` of the turn indicator (B, 5;
+/// undefined for a model that has none). Reads no value on the host.
+inline constexpr int64_t kPathSums = 15;
+at::Tensor path_sums(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome,
+                     const LossOptions& loss);
+/// `sums`: kPathSums of them.
+PathScores path_scores(const std::vector<double>& sums);
 
 }  // namespace dtk::diffusion_planner

@@ -27,18 +27,20 @@ FrameBatch frames_on(c10::Device device, Batch batch) {
 class TrajectoryScores final : public SampleScores {
  public:
   TrajectoryScores(const TrajectoryObjective& objective, const models::DiffusionPlanner& model)
-      : objective_(objective), model_(model), metrics_(objective.options().loss) {}
+      : objective_(objective), model_(model) {}
 
-  void add(Batch batch) override {
+  int64_t size() const override { return kPathSums; }
+
+  at::Tensor sums(Batch batch) const override {
     const at::NoGradGuard no_grad;
     const c10::Device device = model_.parameters().front().second.device();
     const FrameBatch frames = frames_on(device, std::move(batch));
     const TrajectoryObjective::Prediction drawn = objective_.predict(model_, frames);
-    metrics_.add(drawn.trajectories, drawn.logits, outcome_of(frames));
+    return path_sums(drawn.trajectories, drawn.logits, outcome_of(frames), objective_.options().loss);
   }
 
-  std::vector<Score> read_sync() const override {
-    const PathScores of = metrics_.scores_sync();
+  std::vector<Score> read(const std::vector<double>& sums) const override {
+    const PathScores of = path_scores(sums);
     std::vector<Score> scores = {{"ego_lateral", of.ego_lateral},
                                  {"ego_longitudinal", of.ego_longitudinal},
                                  {"ego_simple_l2", of.ego_simple_l2},
@@ -57,7 +59,6 @@ class TrajectoryScores final : public SampleScores {
  private:
   const TrajectoryObjective& objective_;
   const models::DiffusionPlanner& model_;
-  PathMetrics metrics_;
 };
 
 // What [diffusion_planner], its sub-tables, sample.steps and data.normalization say. Throws DataError for a

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/diffusion_planner/golden.h"
+#include "support/diffusion_planner/path_metrics.h"
 #include "toolkit/families/diffusion_planner/inputs.h"
 
 using namespace dtk;
@@ -31,7 +32,7 @@ struct Stored {
   }
 
   PathScores scores(const std::vector<int64_t>& batches) const {
-    PathMetrics metrics{LossOptions()};
+    test::PathMetrics metrics;
     int64_t first = 0;
     for (const int64_t batch : batches) {
       const auto some = [&](const at::Tensor& all) { return all.narrow(0, first, batch); };
@@ -95,7 +96,7 @@ TEST_CASE(
 }
 
 TEST_CASE("diffusion_planner metrics: of nothing, the scores are 0") {
-  const PathScores scores = PathMetrics(LossOptions()).scores_sync();
+  const PathScores scores = test::PathMetrics().scores_sync();
   CHECK(scores.samples == 0);
   CHECK(scores.ego_lateral == 0);
   const OriginalNumbers golden;
@@ -114,7 +115,7 @@ TEST_CASE(
   const PathScores whole = stored.scores({3, 2});
   Outcome& outcome = stored.outcome;
   const auto score = [&] {
-    PathMetrics metrics{LossOptions()};
+    test::PathMetrics metrics;
     metrics.add(stored.prediction, stored.logits, outcome);
     return metrics.scores_sync();
   };

@@ -11,10 +11,11 @@
 #include "support/device/test_device.h"
 #include "support/diffusion_planner/golden.h"
 #include "support/diffusion_planner/objective_job.h"
+#include "support/diffusion_planner/path_metrics.h"
 #include "support/error_text.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
-#include "toolkit/families/diffusion_planner/objective.h"
 #include "toolkit/families/diffusion_planner/noise.h"
+#include "toolkit/families/diffusion_planner/objective.h"
 
 using namespace dtk;
 using namespace dtk::diffusion_planner;
@@ -123,7 +124,7 @@ TEST_CASE("diffusion_planner objective: outcomes of stored frames have the origi
   frames.turn_indicators = raw("turn_indicators");
   frames.ego_shape = raw("ego_shape");
   frames.line_strings = raw("line_strings");
-  PathMetrics metrics{LossOptions()};
+  test::PathMetrics metrics;
   metrics.add(golden.at("valid.prediction", at::kFloat), golden.at("valid.turn_indicator_logit", at::kFloat),
               outcome_of(frames));
   const PathScores scores = metrics.scores_sync();
@@ -146,7 +147,7 @@ TEST_CASE("diffusion_planner objective: a prediction that is what happened score
     INFO(preset);
     const Outcome outcome = outcome_of(golden_frames(preset));
     const at::Tensor truth = at::cat({outcome.ego_future.unsqueeze(1), outcome.neighbors_future}, 1);
-    PathMetrics metrics{LossOptions()};
+    test::PathMetrics metrics;
     metrics.add(truth, {}, outcome);
     const PathScores scores = metrics.scores_sync();
     CHECK(scores.samples == 3);

@@ -8,6 +8,7 @@
 
 #include "support/catch.h"
 #include "support/device/test_device.h"
+#include "support/diffusion_planner/path_metrics.h"
 #include "toolkit/diffusion/dpm_solver.h"
 #include "toolkit/families/diffusion_planner/augmentation.h"
 #include "toolkit/families/diffusion_planner/inputs.h"
@@ -101,7 +102,7 @@ TEST_CASE("diffusion_planner objective: sampling and metrics read no value until
   const at::Tensor drawn = solve_trajectories(network, current, start);
   CHECK(evaluations == 11);
   const FrameBatch frames = scene();
-  PathMetrics metrics{LossOptions()};
+  test::PathMetrics metrics;
   const Futures futures = futures_of(frames.ego_agent_future, frames.neighbor_agents_future);
   const Outcome outcome = {futures.ego,
                            futures.neighbors,

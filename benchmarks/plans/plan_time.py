@@ -1,4 +1,4 @@
-"""plan_time.py EMPTY DIT_PLAN CONFIG [--runs N]: time and memory of one plan and of all 16 combinations.
+"""plan_time.py EMPTY DIT_PLAN CONFIG [--runs N]: time and memory of one plan and of all combinations of policies.
 
 Each run is a process of its own. EMPTY, a program that loads LibTorch and returns, is run in turns with them, so that
 what slows the machine meets all three alike. Its end, with LibTorch's destructors, counts; dit-plan leaves without. Prints medians; wall time, processor time and the largest memory.
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20, help="of each; default 20")
     arguments = parser.parse_args()
     job = [arguments.plan, "--config", arguments.config]
-    commands = {"empty process": [arguments.empty], "one plan": job, "all 16": [*job, "--table"]}
+    commands = {"empty process": [arguments.empty], "one plan": job, "all combinations": [*job, "--table"]}
     seen = {name: [] for name in commands}
     for _ in range(arguments.runs):
         for name, command in commands.items():

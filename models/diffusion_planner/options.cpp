@@ -51,7 +51,7 @@ Options preset_m() {
 
 Options preset_up() {
   Options all;
-  all.preset = "UP";
+  all.preset = kUpstreamPreset;
   all.hidden_dim = 192;
   all.num_heads = 6;
   all.encoder_mixer_depth = all.encoder_fusion_depth = all.decoder_depth = 3;
@@ -67,9 +67,9 @@ Options preset_up() {
 }
 
 std::optional<Options> preset(const std::string& name) {
-  if (name == "H") return preset_h();
-  if (name == "M") return preset_m();
-  if (name == "UP") return preset_up();
+  for (const auto& make : {preset_h, preset_m, preset_up}) {
+    if (Options one = make(); one.preset == name) return one;
+  }
   return std::nullopt;
 }
 

@@ -82,7 +82,7 @@ struct Llava::Builder final : DrawnLayers {
   void projector() {
     const std::string path = "model.mm_projector";
     const int64_t depth = model.options_.projector_depth(), hidden = *model.options_.text.hidden;
-    const bool is_mlp = model.options_.projector != "linear";
+    const bool is_mlp = model.options_.is_projector_mlp();
     for (int64_t i = 0; i < depth; ++i) {
       // In a torch.nn.Sequential with a GELU between two.
       const std::string name = is_mlp ? path + "." + std::to_string(2 * i) : path;

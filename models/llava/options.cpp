@@ -11,19 +11,19 @@ namespace dtk::models {
 namespace {
 
 struct Preset {
-  const char* name;
+  LlavaPreset name;
   LlavaVision vision;
   LlavaText text;
 };
 
 const std::array<Preset, 2>& presets() {
   static const LlavaVision clip{1024, 4096, 24, 16, 336, 14};
-  static const std::array<Preset, 2> both{
-      {{"7b", clip, {4096, 11008, 32, 32, 32000}}, {"13b", clip, {5120, 13824, 40, 40, 32000}}}};
+  static const std::array<Preset, 2> both{{{LlavaPreset::of_7b, clip, {4096, 11008, 32, 32, 32000}},
+                                           {LlavaPreset::of_13b, clip, {5120, 13824, 40, 40, 32000}}}};
   return both;
 }
 
-const Preset* preset_named(const std::string& name) {
+const Preset* sizes_of(LlavaPreset name) {
   for (const Preset& one : presets()) {
     if (name == one.name) return &one;
   }
@@ -48,7 +48,7 @@ void fill(Table& table, const Table& from) {
 }
 
 LlavaOptions with_sizes(LlavaOptions options) {
-  if (const Preset* const preset = preset_named(options.preset)) {
+  if (const Preset* const preset = sizes_of(options.preset)) {
     fill(options.vision, preset->vision);
     fill(options.text, preset->text);
   }
@@ -72,8 +72,6 @@ class Checker {
   void add(const char* key, const std::string& message) { found_.push_back({key, message}); }
 
   void check_words() {
-    if (options_.preset != "custom" && preset_named(options_.preset) == nullptr)
-      add("preset", "llava.preset = \"" + options_.preset + "\"; allowed: \"7b\", \"13b\" and \"custom\"");
     if (options_.projector_depth() < 0) {
       add("projector", "llava.projector = \"" + options_.projector +
                            "\"; allowed: \"mlp2x_gelu\" with any digit from 1, \"linear\" and \"identity\"");
@@ -183,9 +181,12 @@ class Checker {
 int64_t LlavaOptions::projector_depth() const {
   if (projector == "identity") return 0;
   if (projector == "linear") return 1;
-  const bool is_mlp = projector.size() == 10 && projector.starts_with("mlp") && projector.ends_with("x_gelu");
-  const int64_t depth = is_mlp ? projector[3] - '0' : -1;
+  const int64_t depth = is_projector_mlp() ? projector[3] - '0' : -1;
   return depth >= 1 && depth <= 9 ? depth : -1;
+}
+
+bool LlavaOptions::is_projector_mlp() const {
+  return projector.size() == 10 && projector.starts_with("mlp") && projector.ends_with("x_gelu");
 }
 
 std::vector<LlavaProblem> problems(const LlavaOptions& options) {

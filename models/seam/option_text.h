@@ -1,4 +1,4 @@
-// Numbers in messages about options.
+// Numbers and words in messages about options.
 #pragma once
 #include <array>
 #include <charconv>
@@ -12,6 +12,15 @@ inline std::string text(double value) {
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   return std::string(digits.data(), end);
+}
+
+/// Of an enum with texts: enum_texts(E).
+template <class E>
+requires requires {
+  enum_texts(E{});
+}
+std::string text(E value) {
+  return enum_texts(value)[static_cast<size_t>(value)];
 }
 
 /// The multiples of `step` next to `value`: "20 or 40".

@@ -8,10 +8,6 @@ namespace {
 class Check {
  public:
   explicit Check(const VggtOptions& options) : options_(resolved(options)) {
-    if (options.preset != "custom" && options.preset != "1b") {
-      add("preset", "vggt.preset = \"" + options.preset + "\"; allowed: \"custom\" and \"1b\"");
-      return;
-    }
     const std::pair<const char*, std::optional<int64_t>> sizes[] = {
         {"image", options_.image},         {"patch", options_.patch},     {"hidden", options_.hidden},
         {"heads", options_.heads},         {"encoder", options_.encoder}, {"depth", options_.depth},
@@ -71,7 +67,7 @@ class Check {
 }  // namespace
 
 VggtOptions resolved(VggtOptions options) {
-  if (options.preset != "1b") return options;
+  if (options.preset != VggtPreset::of_1b) return options;
   const auto set = [](std::optional<int64_t>& size, int64_t published) {
     if (!size) size = published;
   };

@@ -115,11 +115,12 @@ struct Vggt::Builder final : DrawnLayers {
     return unit;
   }
 
-  void dense_head(const std::string& name, int64_t outputs) {
+  void dense_head(const std::string& name, int64_t outputs, bool is_of_depths) {
     const VggtOptions& sizes = model.options_;
     const int64_t features = *sizes.features;
     VggtDenseHead head;
     head.name = name;
+    head.is_of_depths = is_of_depths;
     head.norm = norm(name + ".norm", 2 * *sizes.hidden);
     for (size_t i = 0; i < 4; ++i)
       head.projects.at(i) =
@@ -171,8 +172,8 @@ Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Gen
   Builder build(*this, device, std::move(generator), made);
   build.aggregator();
   if (options_.camera) build.camera_head();
-  if (options_.depths) build.dense_head("depth_head", 2);
-  if (options_.points) build.dense_head("point_head", 4);
+  if (options_.depths) build.dense_head("depth_head", 2, /*is_of_depths=*/true);
+  if (options_.points) build.dense_head("point_head", 4, /*is_of_depths=*/false);
   build.paths();
 }
 
@@ -211,7 +212,7 @@ VggtOutputs Vggt::forward(at::Tensor pictures) const {
   for (size_t i = 0; i < dense_.size(); ++i) {
     Tensors found = dense(i, taps, size);
     for (at::Tensor& one : found) one = one.unflatten(0, {size.scenes, size.frames});
-    const bool has_depths = dense_[i].name == "depth_head";
+    const bool has_depths = dense_[i].is_of_depths;
     (has_depths ? outputs.depths : outputs.points) = std::move(found[0]);
     (has_depths ? outputs.depth_confidence : outputs.points_confidence) = std::move(found[1]);
   }

@@ -303,10 +303,10 @@ PolicyReport AttentionPolicy::report() const {
     report.active = false;
     report.reason = "no forward pass has called the seam's attention";
   }
-  const auto list = [&](const std::map<std::string, Findings::Entry>& entries, const char* least,
+  const auto list = [&](const std::map<std::string, Findings::Entry>& entries, const char* begin,
                         const char* how) {
     for (const auto& [path, entry] : entries) {
-      report.reason += c10::str("; not in ", place(path), ": ", least, entry.bytes, " bytes of weights ", how,
+      report.reason += c10::str("; not in ", place(path), ": ", begin, entry.bytes, " bytes of weights ", how,
                                 " (", entry.what, ")");
     }
   };

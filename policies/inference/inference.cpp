@@ -100,8 +100,8 @@ RowKind kind_of(const InferenceOptions& options, std::string_view path, const Ro
 
 int64_t rows_at_a_time(const InferenceOptions& options, std::string_view path, const RowsOf& rows) {
   if (const RowsAtOnce set = kind_of(options, path, rows).at_once) return *set;
-  const int64_t least = rows.dim > 0 ? 2 * kChosenRows : kChosenRows;
-  return rows.each == 0 ? 0 : (least + rows.each - 1) / rows.each;
+  const int64_t fewest = rows.dim > 0 ? 2 * kChosenRows : kChosenRows;
+  return rows.each == 0 ? 0 : (fewest + rows.each - 1) / rows.each;
 }
 
 void check_heads(const InferenceOptions& options, const std::vector<std::string>& paths) {

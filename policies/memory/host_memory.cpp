@@ -1,6 +1,8 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <dtk/policies/internal/host_memory.h>
 
 #include <algorithm>
@@ -40,7 +42,7 @@ class HostHeapAllocator final : public c10::Allocator {
   at::DataPtr allocate(size_t bytes) override {
     const at::Device cpu(at::kCPU);
     if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
-    void* const block = allocate_host_block(bytes);
+    void* const block = block_of(bytes);
     return {block, block, &free_block, cpu};
   }
   at::DeleterFnPtr raw_deleter() const override { return &free_block; }
@@ -49,6 +51,12 @@ class HostHeapAllocator final : public c10::Allocator {
   }
 
  private:
+  // LibTorch's own allocator refuses by an error of no type of its own.
+  static void* block_of(size_t bytes) try { return allocate_host_block(bytes); } catch (const c10::Error&) {
+    throw c10::OutOfMemoryError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+        c10::str("out of CPU memory: an allocation of ", bytes, " bytes was refused"));
+  }
   static void free_block(void* block) {
     if (block != nullptr) free_host_block(block);
   }

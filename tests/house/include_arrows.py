@@ -2,7 +2,8 @@
 
 policies/ and models/ know only the standard library and LibTorch, policies/planner/ policies/ too; toolkit/ knows the
 public headers of all three, and only programs, tests, benchmarks and examples know toolkit/. Within a library rooms.py
-says which room may include which.
+says which room may include which. Above the libraries examples/ stand alone, benchmarks/ know them and tests/support/,
+and tests all; the headers of policies/ and models/ that are not installed are for their libraries and tests.
 """
 
 import re
@@ -21,6 +22,12 @@ SYSTEM = {Path("policies", "memory", "virtual_memory.cpp"): ("sys/mman.h", "unis
 KERNELS = {".cu", ".cuh"}
 CUDA = ("cuda_runtime.h", "cuda_bf16.h", "cuda_fp16.h")
 MAY_USE_TOOLKIT = ("toolkit", "tests", "benchmarks", "examples")
+ABOVE = {
+    "examples": ("examples/", "toolkit/"),
+    "benchmarks": ("benchmarks/", "examples/", "tests/support/", "toolkit/"),
+}
+# The one that measures operators by the calls behind their schemas.
+OF_OPERATORS = ("benchmarks/policies/operator_bandwidth.cpp", "models/ops/operators.h")
 
 
 def is_standard(name: str) -> bool:
@@ -113,6 +120,21 @@ def toolkit_offences(root: Path) -> list[str]:
     return found
 
 
+def offences_above(root: Path) -> list[str]:
+    found = []
+    for folder, known in ABOVE.items():
+        for path in tree.code(root, folder):
+            for number, line in enumerate(tree.read_code(path, strings=True), 1):
+                match = INCLUDE.match(line)
+                places = [path.parent, *(root / one for one in ("", folder, "examples", "benchmarks", "tests", *LIBRARIES, PLANNER))]
+                files = (place / match.group(1) for place in places if match)
+                other = next((file.resolve().relative_to(root).as_posix() for file in files if file.is_file()), None)
+                allowed = other is None or other.startswith(known) or (path.relative_to(root).as_posix(), other) == OF_OPERATORS
+                if not allowed:
+                    found.append(f"{tree.place(root, path, number)}: includes {match.group(1)}; {folder}/ may not include {other}")
+    return found
+
+
 def crowded_rooms(root: Path) -> list[str]:
     found = []
     for folder in sorted({path.parent.relative_to(root).as_posix() for path in tree.code(root, *LIBRARIES)}):
@@ -123,7 +145,7 @@ def crowded_rooms(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    found = toolkit_offences(root) + crowded_rooms(root)
+    found = toolkit_offences(root) + offences_above(root) + crowded_rooms(root)
     for library in LIBRARIES:
         found += include_offences(root, library)
     return found + link_offences(root, "policies") + link_offences(root, "models")

@@ -103,6 +103,20 @@ class IncludeArrows(TreeTest):
             "models/ may not include",
         )
 
+    def test_above_the_libraries(self):
+        for folder in ("tests/support", "tests/planner", "benchmarks/support", "examples/support", "policies/ema"):
+            self.write(f"{folder}/given.h", "")
+        for path, include in (
+            ("examples/own/bad.cpp", "tests/support/given.h"),
+            ("examples/own/bad.cpp", "benchmarks/support/given.h"),
+            ("examples/own/bad.cpp", "ema/given.h"),
+            ("benchmarks/own/bad.cpp", "planner/given.h"),
+            ("benchmarks/own/bad.cpp", "ema/given.h"),
+        ):
+            self.assert_finds(include_arrows, path, f'#include "{include}"\n', "may not include")
+        self.write("benchmarks/own/good.cpp", '#include "tests/support/given.h"\n#include "examples/support/given.h"\n')
+        self.assertEqual(include_arrows.check(self.root), [])
+
     def test_library_links(self):
         self.assert_finds(
             include_arrows,
@@ -235,14 +249,14 @@ class Rooms(TreeTest):
 
 class Words(TreeTest):
     def test_each_word(self):
-        for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
+        for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;", "int least = 1;"):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "toolkit/run/bad.cpp", "if (policies::simulating()) return;\n", "keeps_content")
         for text in ("// a sub-tree", 'auto a = "Rehearsal";', "// a CopyEngine", "int fake_memory;", '"chunk ring: 0"'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "policies/ema/bad.cpp", "Books books;\n", "LedgerSnapshot")
         self.assert_finds(words, "tests/bad.py", "if config.drives(): pass\n", "family_of")
-        for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);'):
+        for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);', 'd(a.preset == "1b");', 'e(report.policy != "ema");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
         self.write("toolkit/run/good.cpp", 'bool a = config.data.kind == "idx", b = name == "cpu";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
@@ -271,6 +285,14 @@ class ProcessState(TreeTest):
             "std::vector<int> bad;",
             "static Type bad;",
             "static std::atomic<int> bad{0};",
+            "const char* bad = nullptr;",
+            "constinit std::atomic<int> bad{0};",
+            "static constinit int bad = 0;",
+            "static inline int bad = 0;",
+            "static Type bad[3];",
+            "static std::function<void(int)> bad;",
+            "static const Type& bad = *new Type;",
+            "auto bad = std::make_unique<torch::Library>(kind, space, key, __FILE__, __LINE__);",
         ):
             self.assert_finds(process_state, "policies/ema/bad.cpp", f"{text}\n", "bad.cpp:1: bad is")
         gone = rows + "| `known`, `gone` | `ema/state.cpp` |\n"

@@ -34,6 +34,7 @@ IDENTIFIERS = {
     r"with_place|place_of": "located, location_of",
 }
 IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity"}
+IN_THE_PRODUCT = {r"least": "min, lowest, fewest"}
 OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
 # A planned run differs by its files, its clock and its data, and nobody else asks whether there is one.
 BY_SEAMS = {r"\bsimulating(?=\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
@@ -46,10 +47,14 @@ PHRASES = {
     r"\bcopy engines?\b": "staging copies",
     r"\bchunk rings?\b": "staging ring",
     r"\bhost average\b": "host EMA",
+    r"\bcomputes? (?:as )?(?:less|little|least)(?: as possible)? again\b": "recomputes",
 }
 
 # Members that have an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry.
-CHOICES = r"(?:schedule\.kind|(?:\.|->)(?:betas|cpu|device|keep|objective|on_\w+|prediction|sampler|time|word))_?"
+CHOICES = (
+    r"(?:schedule\.kind|(?:\.|->)(?:base|betas|cpu|device|gather|head|keep|kernel|level|objective|on_\w+|packing|policy|prediction"
+    r"|preset|projector|reduce|resume|sampler|time|word))_?"
+)
 COMPARED = {rf'{CHOICES} [!=]= "|" [!=]= \w+{CHOICES}\b': "a value of its enum"}
 
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
@@ -63,6 +68,8 @@ def whole_words(rules: dict[str, str]) -> dict[str, str]:
 
 def identifier_rules(where: str) -> dict[str, str]:
     rules = whole_words(IN_CODE)
+    if where.startswith(("toolkit/", "policies/", "models/")):
+        rules |= whole_words(IN_THE_PRODUCT)
     if where.startswith("toolkit/"):
         rules |= OF_THE_TOOLKIT
         if not where.startswith(BELOW_THE_SEAMS):

@@ -62,8 +62,7 @@ class Memory(ProgramTest):
         self.assertEqual(result.returncode, MEMORY)
         self.assertRegex(
             result.stderr,
-            r"^dit-train: out of CPU memory: can't allocate memory: you tried to allocate \d{10,} bytes\. "
-            r"Error code 12 \(Cannot allocate memory\); " + self.GENERAL + "\n$",
+            r"^dit-train: out of CPU memory: an allocation of \d{10,} bytes was refused; " + self.STATE + self.SMALLER + "\n$",
         )
 
 

@@ -120,13 +120,13 @@ std::string advice_of(const PlanJob& job, const Plan& plan) {
   if (peak.of(policies::Category::parameters) + peak.of(policies::Category::frozen) > *job.budget) return "";
   LoadedConfig smallest = job.loaded;
   smallest.config.data.batch = smallest.config.train.accumulate;
-  const MemoryNeed least = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);
-  if (least.fits(job.budget))
+  const MemoryNeed lowest = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);
+  if (lowest.fits(job.budget))
     return "; --max-batch finds the largest batch that fits, --table says what other policies take";
   return fmt::format(
       "; data.batch = {} does not fit either and takes {}; --table says what other policies "
       "take, else use a larger budget or a smaller model",
-      job.loaded.config.train.accumulate, exact_bytes(least.bytes()));
+      job.loaded.config.train.accumulate, exact_bytes(lowest.bytes()));
 }
 
 void check_budget(const PlanJob& job, const Plan& plan) {

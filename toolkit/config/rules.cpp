@@ -132,7 +132,7 @@ class Rules final : public RuleCheck {
     }
     if (placement_is_open(config_) && !config_.memory.budget) {
       fail("policies.checkpoint.keep",
-           "policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, which is "
+           "policies.checkpoint.keep = \"auto\" recomputes as little as memory.budget allows, which is "
            "not set; set it, or " +
                advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)));
     }

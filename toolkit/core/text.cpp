@@ -11,9 +11,9 @@ size_t character_bytes(std::string_view text) {
   const unsigned first = byte(0), second = byte(1);
   if (first < 0x80) return 1;
   const size_t bytes = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-  const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (bytes == 0 || second < least || second > most) return 0;
+  const unsigned lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (bytes == 0 || second < lowest || second > highest) return 0;
   for (size_t at = 2; at < bytes; ++at) {
     if ((byte(at) & 0xc0) != 0x80) return 0;
   }

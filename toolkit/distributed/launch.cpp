@@ -23,14 +23,14 @@ class Variables {
     const char* const value = environment_(name);
     return value == nullptr ? otherwise : value;
   }
-  int64_t number(const char* name, int64_t least, int64_t most) const {
+  int64_t number(const char* name, int64_t smallest, int64_t largest) const {
     const std::string value = text(name);
     int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error == std::errc() && end == value.data() + value.size() && number >= least && number <= most)
+    if (error == std::errc() && end == value.data() + value.size() && number >= smallest && number <= largest)
       return number;
     throw ConfigError(
-        fmt::format("{} = \"{}\" is none of the numbers from {} to {}", name, value, least, most));
+        fmt::format("{} = \"{}\" is none of the numbers from {} to {}", name, value, smallest, largest));
   }
   int64_t number_or(const char* name, int64_t otherwise) const {
     return has(name) ? number(name, 0, std::numeric_limits<int32_t>::max()) : otherwise;

@@ -51,8 +51,8 @@ class LayoutReader {
   TensorLayout read(const PickleValue& call) const {
     const bool has_dtype = is_rebuilt_with_dtype(pickle_, call);
     const PickleValue& arguments = pickle_.at(call.arguments);
-    const size_t least = has_dtype ? 7 : 6;
-    if (arguments.kind != Kind::tuple || arguments.items.size() < least)
+    const size_t fewest = has_dtype ? 7 : 6;
+    if (arguments.kind != Kind::tuple || arguments.items.size() < fewest)
       fail("its description is incomplete");
     TensorLayout layout;
     const PickleValue& storage = storage_of(argument(arguments, 0));

@@ -113,7 +113,7 @@ std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& f
       "{} ({} planned, in {:.2f} s)\n",
       off ? "choices for policies.checkpoint, were it on" : "other choices for policies.checkpoint",
       found.planned, found.seconds);
-  if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
+  if (found.choices.empty()) return text + "none lowers the peak or recomputes less\n";
   const policies::PhasePeak peak = plan.memory.peak();
   const ByteUnit unit = unit_for(std::max(peak.peak.bytes, found.choices.back().peak.peak.bytes));
   std::vector<std::vector<std::string>> rows;

@@ -1,7 +1,7 @@
 // What else policies.checkpoint could be set to for a job, and what that takes, each choice planned: other
 // values of keep and segment.
 //
-// A choice is told only where it lowers the job's peak or computes less again; one that a policy or the
+// A choice is told only where it lowers the job's peak or recomputes less; one that a policy or the
 // configuration refuses is left out too.
 #pragma once
 #include <c10/core/Device.h>
@@ -19,7 +19,7 @@ struct CheckpointChoice {
   std::string key, value;    // of policies.checkpoint: keep, "offload" with its quotes
   policies::PhasePeak peak;  // of the training device
   policies::PhasePeak host;
-  int64_t recomputed = 0;  // FLOPs that a steady step computes again
+  int64_t recomputed = 0;  // FLOPs that a steady step recomputes
 };
 
 struct CheckpointChoices {

@@ -1,4 +1,4 @@
-// What one more token of a sample costs, by module: what is kept for backward, and what is computed again.
+// What one more token of a sample costs, by module: what is kept for backward, and what is recomputed.
 //
 // Found by planning one micro-batch of two sizes (ModelFamily::two_sizes()), without and with checkpointing;
 // a figure is the difference of both plans by that of their tokens, so that what a module keeps once is in

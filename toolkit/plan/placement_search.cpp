@@ -57,7 +57,7 @@ bool is_within(const std::string& path, const std::string& module) {
   return path == module || path.starts_with(module + ".");
 }
 
-// FLOPs that a steady step computes again of a module. Some always: of two that cost no product, computing
+// FLOPs that a steady step recomputes of a module. Some always: of two that cost no product, computing
 // one again is less than both.
 int64_t flops_of(const planner::SimulationResult& plan, const std::string& module) {
   int64_t flops = 0;
@@ -159,7 +159,7 @@ class Search {
     return all;
   }
 
-  // What a level works with beside what it makes again, such as temporaries: by how much its plan for all
+  // What a level works with beside what it recomputes, such as temporaries: by how much its plan for all
   // targets exceeds the model more than that with nothing but inputs kept.
   void correct_levels() {
     for (size_t level = kAllKept; level < kFirstNamed + job_.keeps.size(); ++level) {
@@ -231,7 +231,7 @@ class Search {
     }
   }
 
-  // What computes less again than the best choice does not fit by the model. That need not be so: what
+  // What recomputes less than the best choice does not fit by the model. That need not be so: what
   // exceeds the limit least by the model is planned too, as far as the model was seen to exceed a plan, and a
   // few beyond. Of few choices all are looked at, else those that are the best one but for a module or two.
   void refine() {
@@ -301,7 +301,7 @@ class Search {
     int64_t flops = 0;  // more
   };
 
-  // Those of `levels` that are unlike. Of modules alike the last one computes less again, or the first one
+  // Those of `levels` that are unlike. Of modules alike the last one recomputes less, or the first one
   // more: what an early one keeps is there all through backward.
   std::vector<Move> moves(const Levels& levels) const {
     std::map<std::array<int64_t, 4>, Move> unlike;  // by what one costs and keeps, before and after
@@ -321,7 +321,7 @@ class Search {
     return found;
   }
 
-  // One move or two that compute less again together.
+  // One move or two that recompute less together.
   std::vector<Levels> cheaper_neighbours(const Levels& levels) const {
     std::vector<Levels> found;
     const std::vector<Move> moves = this->moves(levels);

@@ -27,7 +27,7 @@ struct PlacedJob {
   std::vector<std::vector<std::string>> keeps = {};
 };
 
-/// Of the choices that were planned, the one that computes least again and stays within `budget_bytes` of
+/// Of the choices that were planned, the one that recomputes least and stays within `budget_bytes` of
 /// `device`; the lowest if none does. Throws as the job's functions and planner::place_segments().
 CheckpointPlacement search_placement(const PlacedJob& job, c10::Device device, int64_t budget_bytes);
 

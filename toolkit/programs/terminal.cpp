@@ -55,23 +55,12 @@ constexpr double kSecondsBetweenLines = 10;
 
 // Shorter than the terminal is wide: a line that wraps cannot be redrawn and scrolls instead.
 std::string bar_line(const std::string& text, double fraction, size_t columns) {
-  constexpr size_t least = 5, most = 20, frame = sizeof "[] " - 1;
+  constexpr size_t narrowest = 5, widest = 20, frame = sizeof "[] " - 1;
   const size_t taken = text.size() + frame + 1;
-  if (columns < taken + least) return text.substr(0, columns - 1);
-  const size_t width = std::min(most, columns - taken);
+  if (columns < taken + narrowest) return text.substr(0, columns - 1);
+  const size_t width = std::min(widest, columns - taken);
   const auto filled = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width));
   return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
-}
-
-// LibTorch's own CPU allocator reports what it cannot give as a plain error: nothing but its text tells it from others.
-constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
-
-Ending of_torch_error(const char* when_out_of_memory, const c10::Error& error) {
-  const std::string line = first_line(error.what_without_backtrace());
-  const size_t refusal = line.find(kAllocatorRefusal);
-  if (refusal == std::string::npos) return {ExitCode::failure, line};
-  return {ExitCode::memory, "out of CPU memory: " + line.substr(refusal + sizeof kAllocatorRefusal - 1) +
-                                "; " + when_out_of_memory};
 }
 
 // Within a handler: of what was thrown.
@@ -89,7 +78,7 @@ Ending ending(const char* when_out_of_memory) {
   } catch (const std::bad_alloc&) {
     return {ExitCode::memory, std::string("out of host memory; ") + when_out_of_memory};
   } catch (const c10::Error& error) {
-    return of_torch_error(when_out_of_memory, error);
+    return {ExitCode::failure, first_line(error.what_without_backtrace())};
   } catch (const std::exception& error) {
     return {ExitCode::failure, error.what()};
   }

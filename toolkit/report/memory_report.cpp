@@ -135,11 +135,13 @@ nlohmann::ordered_json memory_json(const MemoryReport& report) {
                                 report.refused->live);
   }
   if (report.ranks) {
-    const auto least = std::min_element(report.ranks->peaks.begin(), report.ranks->peaks.end());
-    const auto most = std::max_element(report.ranks->peaks.begin(), report.ranks->peaks.end());  // the first
+    const auto lowest = std::min_element(report.ranks->peaks.begin(), report.ranks->peaks.end());
+    const auto highest =
+        std::max_element(report.ranks->peaks.begin(), report.ranks->peaks.end());  // the first
     json["ranks"] = {
         {"count", report.ranks->peaks.size()},
-        {"peak_bytes", {{"most", *most}, {"rank", most - report.ranks->peaks.begin()}, {"least", *least}}},
+        {"peak_bytes",
+         {{"most", *highest}, {"rank", highest - report.ranks->peaks.begin()}, {"least", *lowest}}},
         {"sent_in_step", traffic_json(report.ranks->sent)},
         {"waiting", report.ranks->waiting}};
   }

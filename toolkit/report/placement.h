@@ -1,5 +1,5 @@
 // policies.checkpoint.keep = "auto": which modules are recomputed in backward, and which of their
-// results they keep, so that a job stays within memory.budget and computes as little as possible again.
+// results they keep, so that a job stays within memory.budget and recomputes as little as possible.
 //
 // Host memory is no choice: what its copies cost is time on a link, which no count of FLOPs tells.
 //
@@ -24,7 +24,7 @@ struct CheckpointPlacement {
   std::vector<std::string> recomputed = {};  // modules, in the order in which they run; none: all is kept
   ResultsByModule keeps = {};                // what those of them keep that keep more than their inputs
   int64_t targets = 0;                       // modules that policies.checkpoint.targets means
-  int64_t flops = 0;                         // that a steady step computes again (planner::Flops::recomputed)
+  int64_t flops = 0;                         // that a steady step recomputes (planner::Flops::recomputed)
   std::optional<int64_t> max_flops = {};     // with every target recomputed; nothing: that was not planned
   int64_t planned_bytes = 0;                 // of memory.budget, by the plan of this choice
   int64_t budget_bytes = 0;

@@ -110,7 +110,7 @@ class ChoiceSearch {
         room_(room_for(error, loaded.config, now)),
         min_bytes_(planned_bytes(now)) {}
 
-  // Whether it is to be taken; then, or if it takes less than all before, it is the least.
+  // Whether it is to be taken; then, or if it takes less than all before, it is the lowest.
   bool try_one(RunConfig choice) {
     Escalation next{.loaded = loaded_, .plan = {}, .chosen = {}, .room = room_, .saved_as = {}};
     next.loaded.config = std::move(choice);
@@ -129,10 +129,10 @@ class ChoiceSearch {
     if (bytes && min_bytes_ && *bytes >= *min_bytes_) return false;
     const bool fits = !bytes || !room_ || with_host(*bytes, next.plan, error_) <= *room_;
     min_bytes_ = bytes;
-    least_ = std::move(next);
+    lowest_ = std::move(next);
     return fits;
   }
-  const std::optional<Escalation>& least() const { return least_; }
+  const std::optional<Escalation>& lowest() const { return lowest_; }
 
  private:
   const LoadedConfig& loaded_;
@@ -142,14 +142,14 @@ class ChoiceSearch {
   const RunWorld& world_;
   const std::optional<int64_t> room_;
   std::optional<int64_t> min_bytes_;
-  std::optional<Escalation> least_;
+  std::optional<Escalation> lowest_;
 };
 
 }  // namespace
 
 std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
-                                      const RunWorld& world, std::optional<Escalation>& least) {
+                                      const RunWorld& world, std::optional<Escalation>& lowest) {
   if (is_of_host(error, device)) return std::nullopt;
   ChoiceSearch search(loaded, device, step, error, now, world);
   const auto taken = [&](const std::vector<RunConfig>& choices) {
@@ -160,18 +160,18 @@ std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfi
     return false;
   };
   const bool found = taken(policies_left(loaded.config, given, device)) ||
-                     taken(smaller_parts(search.least() ? search.least()->loaded.config : loaded.config));
-  if (found) return search.least();
-  least = search.least();
+                     taken(smaller_parts(search.lowest() ? search.lowest()->loaded.config : loaded.config));
+  if (found) return search.lowest();
+  lowest = search.lowest();
   return std::nullopt;
 }
 
-std::string no_choice_text(const Escalation& least, int64_t step) {
+std::string no_choice_text(const Escalation& lowest, int64_t step) {
   return fmt::format(
       "step {} was refused memory, and no choice fits: the least, with {}, is planned to take {} bytes in "
       "phase {}{}",
-      step + 1, least.chosen, *planned_bytes(least.plan), least.plan.memory->peak().name,
-      least.room ? fmt::format(", of {} that there are", *least.room) : "");
+      step + 1, lowest.chosen, *planned_bytes(lowest.plan), lowest.plan.memory->peak().name,
+      lowest.room ? fmt::format(", of {} that there are", *lowest.room) : "");
 }
 
 std::string escalation_text(const Escalation& escalation, int64_t step, bool taken_back,

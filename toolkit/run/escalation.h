@@ -39,14 +39,14 @@ std::optional<int64_t> planned_bytes(const StartPlan& plan);
 /// the refused step: what a budget allows, or less than what was alive with what was asked for. keep = "auto"
 /// of `given`, as the user wrote it, is chosen anew for that room. A choice that cannot be planned is tried.
 /// One of a policy that is refused, or takes no less than those before, is left out, and not in those after
-/// it. Nothing: none is left, a stop is requested, or what was refused is no memory of `device`; `least` is
+/// it. Nothing: none is left, a stop is requested, or what was refused is no memory of `device`; `lowest` is
 /// then the one that came closest, where there was one.
 std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
-                                      const RunWorld& world, std::optional<Escalation>& least);
+                                      const RunWorld& world, std::optional<Escalation>& lowest);
 
 /// "step 12 was refused memory, and no choice fits: the least, with memory.split = 8, ..."
-std::string no_choice_text(const Escalation& least, int64_t step);
+std::string no_choice_text(const Escalation& lowest, int64_t step);
 
 /// "step 12 was refused memory and is taken back, ...: memory budget of ...; the run goes on from ... with
 /// ..." `step`: the last one; `taken_back`: the one after it was.

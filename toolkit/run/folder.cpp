@@ -9,6 +9,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
+#include "toolkit/report/history.h"
 #include "toolkit/report/log.h"
 #include "toolkit/train/save_load.h"
 
@@ -148,7 +149,7 @@ bool RunFolder::was_started_in_vain() const {
   if (!only_own || !contains(names, lock_name)) return false;
   if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
   return takes_over_ || !contains(names, log_name) ||
-         files_.read(out_ / log_name, max_log_bytes).find("\"event\":\"step\"") == std::string::npos;
+         RunHistory(files_.read(out_ / log_name, max_log_bytes)).steps().empty();
 }
 
 // A mark is of ranks that were killed while they looked.

@@ -175,11 +175,10 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
   return world.plan(loaded, device);
 }
 
-static int64_t needed_by(const StartPlan& plan, bool with_host) {
-  return MemoryNeed{.peak = plan.memory->peak(),
-                    .beside = plan.beside.bytes,
-                    .host = with_host ? plan.memory->host.peak.bytes : 0}
-      .bytes();
+static MemoryNeed need_of(const StartPlan& plan, bool with_host) {
+  return {.peak = plan.memory->peak(),
+          .beside = plan.beside.bytes,
+          .host = with_host ? plan.memory->host.peak.bytes : 0};
 }
 
 std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
@@ -190,7 +189,7 @@ std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorl
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
     const StartPlan plan = plan_run(world, std::move(one), device);
     if (!plan.memory) return {std::nullopt, plan.problem + plan.refusal};  // one of them
-    return {needed_by(plan, /*with_host=*/false)};
+    return {need_of(plan, /*with_host=*/false).bytes()};
   });
 }
 
@@ -288,7 +287,7 @@ static bool fits_divided(const StartPlan& plan, const LoadedConfig& loaded, c10:
   divided.config.policies.shard.level = policies::ShardLevel::parameters;
   if (plan.precision) divided.config.policies.precision.cpu = *plan.precision;
   const StartPlan planned = plan_run(world, std::move(divided), device);
-  return planned.memory && needed_by(planned, with_host) <= limit;
+  return planned.memory && need_of(planned, with_host).fits(limit);
 }
 
 // The largest data.batch, of as many micro-batches, that is planned to fit `limit` bytes as `plan` is judged
@@ -310,7 +309,7 @@ static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedC
     if (plan.precision) other.config.policies.precision.cpu = *plan.precision;
     const StartPlan planned = plan_run(world, std::move(other), device);
     all_planned = all_planned && planned.memory.has_value();
-    return planned.memory ? needed_by(planned, with_host) : INT64_MAX;
+    return planned.memory ? need_of(planned, with_host).bytes() : INT64_MAX;
   };
   const LargestFit found = largest_within(most, limit, bytes_of);
   if (!all_planned || found.fitting == 0) return std::nullopt;

@@ -215,13 +215,13 @@ class Run final : public TrainingRun {
     const Trainer::ClockStop clock(trainer_);  // plans are no training
     taken_back_ = trainer_.take_back_step();
     watch_.forget_step();
-    std::optional<Escalation> least;
-    escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_, least);
+    std::optional<Escalation> lowest;
+    escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_, lowest);
     if (stop_requested()) {
       escalation_.reset();
       return false;
     }
-    if (!escalation_ && least) world_.observer.message(no_choice_text(*least, trainer_.steps()));
+    if (!escalation_ && lowest) world_.observer.message(no_choice_text(*lowest, trainer_.steps()));
     if (!escalation_) throw;
     save_escalation(error);
     return false;

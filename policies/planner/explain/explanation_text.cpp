@@ -283,7 +283,7 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
     case Category::casts:
       return {{category, held,
                why.recomputes ? "weights that are stored in the bits that are computed with"
-                              : "checkpointing, which makes them again segment by segment"}};
+                              : "checkpointing, which recomputes them segment by segment"}};
     case Category::saved:
       return saved_remedies(why, peak, held);
     case Category::data:

@@ -111,7 +111,7 @@ TEST_CASE("computing the driving planner's blocks again lets go of what was meas
 }
 
 TEST_CASE(
-    "with the policies on their defaults the driving planner keeps a tenth, and computes little again") {
+    "with the policies on their defaults the driving planner keeps a tenth, and recomputes little") {
   const DrivingJob plain;
   DrivingJob all;
   all.policies = default_policies(all.model);

@@ -50,7 +50,7 @@ TEST_CASE("config rules: keep = auto needs a budget, and segments of one module 
   const std::string keep = runnable + "policies.checkpoint.keep = \"auto\"\n";
   CHECK(
       error_in(keep) ==
-      "base.toml:3:28: policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, "
+      "base.toml:3:28: policies.checkpoint.keep = \"auto\" recomputes as little as memory.budget allows, "
       "which is not set; set it, or set policies.checkpoint.keep = \"block\"");
   const std::string with_budget = keep + "memory.budget = \"1GB\"\n";
   CHECK(read(with_budget).config.policies.checkpoint.keep == dtk::policies::KeepWord::automatic);

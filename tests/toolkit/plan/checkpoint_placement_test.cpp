@@ -211,7 +211,7 @@ int64_t peak_of_toml(const std::string& word) {
 
 }  // namespace
 
-TEST_CASE("keep = auto: of all choices that stay within a budget, one that computes least again") {
+TEST_CASE("keep = auto: of all choices that stay within a budget, one that recomputes least") {
   const c10::Device device = GENERATE(kCpu, kCuda);
   const std::vector<Choice>& choices = choices_of_blocks(device);
   bool kept_some = false;

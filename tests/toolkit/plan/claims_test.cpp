@@ -1,5 +1,4 @@
 // What dit-plan --claims says: peaks that plans give, and where a claimed saving is met.
-#include "toolkit/io/json.h"
 #include "toolkit/plan/claims.h"
 
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "support/runs/tiny_run.h"
 #include "toolkit/families/dit/options.h"
 #include "toolkit/families/llava/options.h"
+#include "toolkit/io/json.h"
 
 using namespace dtk;
 using dtk::test::kCuda;
@@ -109,7 +109,8 @@ TEST_CASE("claims: of what is said to fit a device both ways are planned, with t
   CHECK(json.at(0).at("time").at("pairs") == 5);
   CHECK(json.at(0).at("sized").is_null());
   // Of a published size with adapters: its own claim, too.
-  for (const auto& [preset, claims] : {std::pair("7b", 4), {"13b", 4}}) {
+  for (const auto& [preset, claims] :
+       {std::pair(models::LlavaPreset::of_7b, 4), {models::LlavaPreset::of_13b, 4}}) {
     LoadedConfig published = loaded;
     llava::options_of(published.config).model.preset = preset;
     CHECK(family_of(published.config).claims(published.config).size() == static_cast<size_t>(claims));

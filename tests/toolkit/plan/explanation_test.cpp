@@ -249,7 +249,7 @@ TEST_CASE("the choices as text and as JSON") {
   CHECK(first.at("recomputed_flops") == found.choices[0].recomputed);
   found.choices.clear();
   CHECK_THAT(checkpoint_choices_text(plan, found),
-             Catch::EndsWith(" s)\nnone lowers the peak or computes less again\n"));
+             Catch::EndsWith(" s)\nnone lowers the peak or recomputes less\n"));
   CheckpointOptions off;
   off.enabled = Enabled::off;
   const Plan without = make_plan(tiny(off), kCuda);

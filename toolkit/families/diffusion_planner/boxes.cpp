@@ -11,9 +11,9 @@ at::Tensor left_of(const at::Tensor& heading) {
 
 }  // namespace
 
-at::Tensor unit(const at::Tensor& direction, double least) {
+at::Tensor unit(const at::Tensor& direction, double shortest) {
   const at::Tensor length = at::linalg_vector_norm(direction, 2, {-1}, /*keepdim=*/true);
-  return direction / length.clamp_min(least);
+  return direction / length.clamp_min(shortest);
 }
 
 at::Tensor axes(const at::Tensor& heading) {

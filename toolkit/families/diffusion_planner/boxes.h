@@ -4,8 +4,8 @@
 
 namespace dtk::boxes {
 
-/// Directions (..., 2) divided by their length, or by `least` where they are shorter.
-at::Tensor unit(const at::Tensor& direction, double least);
+/// Directions (..., 2) divided by their length, or by `shortest` where they are shorter.
+at::Tensor unit(const at::Tensor& direction, double shortest);
 
 /// A box's two axes (..., 2, 2): along its unit heading (..., 2), and to the left.
 at::Tensor axes(const at::Tensor& heading);

@@ -34,8 +34,10 @@ std::vector<Claim> claims(const RunConfig& config) {
       fits("without it a batch of 32 a device is impossible", kWiki, 80, 32),
   };
   if (model.lora.r == 0) return claims;
-  if (model.preset == "13b") claims.push_back(fits("LoRA of the 13B fits 40 GB", kReadme, 40, 16));
-  if (model.preset == "7b") claims.push_back(fits("LoRA of the 7B fits a 3090, 24 GB", kReadme, 24, 16));
+  if (model.preset == models::LlavaPreset::of_13b)
+    claims.push_back(fits("LoRA of the 13B fits 40 GB", kReadme, 40, 16));
+  if (model.preset == models::LlavaPreset::of_7b)
+    claims.push_back(fits("LoRA of the 7B fits a 3090, 24 GB", kReadme, 24, 16));
   return claims;
 }
 

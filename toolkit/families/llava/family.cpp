@@ -19,7 +19,7 @@ std::string sizes_text(const models::LlavaOptions& model) {
 }
 
 bool has_published_sizes(const models::LlavaOptions& model) {
-  if (model.preset == "custom") return false;
+  if (model.preset == models::LlavaPreset::custom) return false;
   models::LlavaOptions published;
   published.preset = model.preset;
   published = models::resolved(published);
@@ -61,7 +61,7 @@ class Family final : public Configuration {
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::LlavaOptions model = models::resolved(options_of(config).model);
-    return {.model = has_published_sizes(model) ? "LLaVA-" + model.preset : "LLaVA",
+    return {.model = has_published_sizes(model) ? "LLaVA-" + policies::text_of(model.preset) : "LLaVA",
             .sizes = sizes_text(model),
             .smaller = "llava.text.hidden and llava.text.depth",
             .sample_name = "dialogues",

@@ -20,7 +20,9 @@ std::vector<Claim> inference_claims() {
 
 std::vector<CountedClaim> counted_claims(const RunConfig& config) {
   const Options& options = options_of(config);
-  if (options.model.preset != "1b" || options.data.height != 336 || options.data.width != 518) return {};
+  if (options.model.preset != models::VggtPreset::of_1b || options.data.height != 336 ||
+      options.data.width != 518)
+    return {};
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   return {
       {.name = "published",

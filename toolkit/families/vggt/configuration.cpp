@@ -78,7 +78,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   std::string line;
   models::VggtOptions::fields(sizes, [&](const std::string& name, const auto& value, const std::string&) {
     if (key == "vggt." + name && is_set(value))
-      line = name + " = " + toml_text(value) + " (" + model.preset + ")";
+      line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
   });
   return line;
 }

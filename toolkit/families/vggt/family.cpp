@@ -54,7 +54,7 @@ class Family final : public Configuration {
   ModelFacts facts(const RunConfig& config) const override {
     const Options& options = options_of(config);
     const models::VggtOptions model = models::resolved(options.model);
-    return {.model = "VGGT " + model.preset,
+    return {.model = "VGGT " + policies::text_of(model.preset),
             .sizes = fmt::format(
                 "encoder of {} layers, {} pairs of blocks, width {}, {} heads; {} tokens a frame of "
                 "{} x {}",

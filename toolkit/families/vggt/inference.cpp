@@ -5,6 +5,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/phase_meter.h>
+#include <dtk/policies/precision.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/simulation.h>
 
@@ -53,7 +54,7 @@ policies::PolicyOptions without_casts(policies::PolicyOptions options) {
 void say_types(std::vector<policies::PolicyReport>& reports, const models::VggtTypes& types) {
   const auto name = [](at::ScalarType type) { return type == at::kBFloat16 ? "bf16" : "fp32"; };
   for (policies::PolicyReport& report : reports) {
-    if (report.policy != "precision") continue;
+    if (report.policy != policies::Precision::kName) continue;
     report.active = types.aggregator != at::kFloat;
     report.reason = fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator),
                                 name(types.heads));
@@ -156,7 +157,7 @@ std::optional<std::vector<policies::PolicyReport>> infer(const RunConfig& config
     results.take_poses(on_host(std::move(poses)));
   }
   for (int64_t i = 0; i < heads; ++i) {
-    const bool are_depths = net.dense_heads().at(static_cast<size_t>(i)) == "depth_head";
+    const bool are_depths = net.is_of_depths(static_cast<size_t>(i));
     const PhaseScope phase(are_depths ? "depth" : "points");
     net.dense(static_cast<size_t>(i), taps, size, [&](int64_t first, at::Tensor values, at::Tensor sure) {
       go_on(values.size(0));

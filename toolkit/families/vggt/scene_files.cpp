@@ -34,13 +34,13 @@ void check_finite(const char* what, const at::Tensor& values) {
 std::pair<std::string, std::string> preview(const at::Tensor& depths) {
   const float* const values = depths.const_data_ptr<float>();
   const auto count = static_cast<size_t>(depths.numel());
-  const auto [least, most] = std::minmax_element(values, values + count);
-  const float range = *most > *least ? *most - *least : 1;
+  const auto [nearest, farthest] = std::minmax_element(values, values + count);
+  const float range = *farthest > *nearest ? *farthest - *nearest : 1;
   Image image{depths.size(0), depths.size(1), 1, std::vector<uint8_t>(count)};
   std::transform(values, values + count, image.pixels.begin(), [&](float depth) {
-    return static_cast<uint8_t>(std::lround(255 * (1 - (depth - *least) / range)));
+    return static_cast<uint8_t>(std::lround(255 * (1 - (depth - *nearest) / range)));
   });
-  return {encode_png(image), fmt::format("{{\"white\": {}, \"black\": {}}}", *least, *least + range)};
+  return {encode_png(image), fmt::format("{{\"white\": {}, \"black\": {}}}", *nearest, *nearest + range)};
 }
 
 }  // namespace

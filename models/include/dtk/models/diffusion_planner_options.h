@@ -10,6 +10,9 @@
 
 namespace dtk::models {
 
+/// The preset that is the model as first published.
+inline constexpr char kUpstreamPreset[] = "UP";
+
 /// `preset` says which published model this is: what it computes, and every size that is not given. "H" and
 /// "M" are two states of the fork whose planner drives in Autoware, "UP" is the model as first published.
 /// Fields that "UP" has no use for must be left as they are.
@@ -86,7 +89,7 @@ struct DiffusionPlannerOptions {
   }
   friend bool operator==(const DiffusionPlannerOptions&, const DiffusionPlannerOptions&) = default;
 
-  bool upstream() const { return preset == "UP"; }
+  bool upstream() const { return preset == kUpstreamPreset; }
   int64_t encoder_tokens() const;  ///< objects of a scene; throws as resolved()
   int64_t decoder_tokens() const;  ///< P: the ego and the predicted neighbours; throws as resolved()
 };

@@ -95,8 +95,14 @@ struct LlavaTrained {
   friend bool operator==(const LlavaTrained&, const LlavaTrained&) = default;
 };
 
+/// A published model, which sets all sizes that are not set.
+enum class LlavaPreset { custom, of_7b, of_13b };
+constexpr auto enum_texts(LlavaPreset) {
+  return std::array{"custom", "7b", "13b"};
+}
+
 struct LlavaOptions {
-  std::string preset = "custom";         // "7b" and "13b" set all sizes that are not set
+  LlavaPreset preset = LlavaPreset::custom;
   std::string projector = "mlp2x_gelu";  // "mlpNx_gelu", "linear" or "identity"
   int64_t tap = -2;                      // of the tower's hidden states, from the end; -1: of its last layer
   LlavaBase base = LlavaBase::bf16;
@@ -109,7 +115,7 @@ struct LlavaOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    visit("preset", self.preset, "custom | 7b | 13b");
+    visit("preset", self.preset, "");
     visit("projector", self.projector, "");
     visit("tap", self.tap, "[-1024, -1]");
     visit("base", self.base, "");
@@ -121,6 +127,7 @@ struct LlavaOptions {
   int64_t image_tokens() const;     ///< P = (S/p)², of one picture; throws as resolved()
   int64_t tower_layers() const;     ///< that run: all up to the tap; throws as resolved()
   int64_t projector_depth() const;  ///< its linear layers: 0 for "identity"; -1 where it is none of the words
+  bool is_projector_mlp() const;    ///< "mlpNx_gelu"
 };
 
 /// What each layer of the decoder offers to Seam::keep, in order.

@@ -50,6 +50,7 @@ struct VggtFusion {
 /// A dense head: features of four taps, fused from the last to the first and brought to the picture's size.
 struct VggtDenseHead {
   std::string name;
+  bool is_of_depths = true;  // else of points
   Linear norm;
   std::array<Linear, 4> projects, resizes;  // of the third tap nothing is resized
   std::array<at::Tensor, 4> to_features;    // (D, width, 3, 3)
@@ -119,6 +120,8 @@ class Vggt {
 
   /// "depth_head", "point_head": those that are there.
   std::vector<std::string> dense_heads() const;
+  /// Whether dense head `head` is the one of depths, not of points.
+  bool is_of_depths(size_t head) const { return dense_.at(head).is_of_depths; }
   /// Throws std::invalid_argument for frames of another shape than (.., H, W) with sides that p divides.
   VggtSize size_of(int64_t scenes, int64_t frames, int64_t height, int64_t width) const;
   /// All parameters in a fixed order, under the published names.

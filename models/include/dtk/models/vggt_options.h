@@ -8,9 +8,15 @@
 
 namespace dtk::models {
 
-/// Unset sizes are those of the preset; "custom" has none.
+/// A published model.
+enum class VggtPreset { custom, of_1b };
+constexpr auto enum_texts(VggtPreset) {
+  return std::array{"custom", "1b"};
+}
+
+/// Unset sizes are those of the preset; `custom` has none.
 struct VggtOptions {
-  std::string preset = "custom";     // "1b" sets all sizes that are not set
+  VggtPreset preset = VggtPreset::custom;
   std::optional<int64_t> image;      // side that the encoder's positions are stored for, divisible by patch
   std::optional<int64_t> patch;      // p
   std::optional<int64_t> hidden;     // C, divisible by 4·heads: positions turn quarters of a head
@@ -29,7 +35,7 @@ struct VggtOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    visit("preset", self.preset, "custom | 1b");
+    visit("preset", self.preset, "");
     visit("image", self.image, "[1, 65536]");
     visit("patch", self.patch, "[1, 1024]");
     visit("hidden", self.hidden, "[4, 65536]");

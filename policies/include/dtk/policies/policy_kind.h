@@ -68,7 +68,7 @@ class PolicyKind {
   virtual bool acts_without_gradient() const { return false; }
   /// Whether it has a use in forward and backward passes that no optimizer step follows.
   virtual bool acts_without_step() const { return true; }
-  /// Whether it makes again in backward passes what a module saves for them.
+  /// Whether backward passes recompute what modules would save for them.
   virtual bool recomputes() const { return false; }
   /// The option that says after how many steps Policy::period() its work repeats; a plan makes it shorter.
   virtual StepsOption period(PolicyOptions&) const { return {}; }

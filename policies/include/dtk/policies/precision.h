@@ -29,7 +29,8 @@ class Precision final : public Policy {
   /// with all modules in `fp32`.
   Precision(const PrecisionOptions& options, c10::Device device, const std::vector<std::string>& paths);
 
-  std::string name() const override { return "precision"; }
+  static constexpr char kName[] = "precision";
+  std::string name() const override { return kName; }
   std::unique_ptr<PolicyScope> forward_scope() override;
   bool needs_forward_scope() const override { return active_; }
   /// Where the policy was asked for: throws PolicyError if no forward pass so far ran in its scope.

@@ -1,4 +1,4 @@
-// What each segment of a chain keeps: the choice that computes least again and stays within bytes.
+// What each segment of a chain keeps: the choice that recomputes least and stays within bytes.
 //
 // A chain runs forward from the first segment to the last and backward from the last to the first. A segment
 // keeps its bytes from its forward pass to the end of its own backward pass. So while segment i runs

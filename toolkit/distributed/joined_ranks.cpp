@@ -155,6 +155,14 @@ class RanksByStore final : public JoinedRanks {
     return said;
   }
 
+  void join(const at::Tensor& values, const char* when) override try {
+    std::vector<at::Tensor> bits{
+        values.view(at::kInt)};  // added: a sum of floats would lose the sign of zero
+    control_->allreduce(bits)->wait();
+  } catch (const std::exception& error) {
+    throw policies::CollectiveError(fmt::format("{}: {}", when, policies::collective_cause(error)));
+  }
+
   std::string leader_says(const std::string& name, const std::string& text) override try {
     const std::string key = "leader/" + name;
     if (leads()) {

@@ -368,10 +368,8 @@ class Run final : public TrainingRun {
     std::optional<std::vector<double>> own;
     std::optional<DataError> problem;
     try {
-      const bool alone = world_.ranks == nullptr;
       own = validation_->measure_sync(
-          trainer_, [this] { return may_go_on("while they validate"); }, alone ? 0 : world_.ranks->rank(),
-          alone ? 1 : world_.ranks->size());
+          trainer_, [this] { return may_go_on("while they validate"); }, share_of(world_.ranks));
     } catch (const DataError& error) {
       if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       problem.emplace(error);
@@ -513,14 +511,33 @@ class Run final : public TrainingRun {
     }
   }
 
-  // None if a stop is requested.
+  // None if a stop is requested, or a rank failed. Of several ranks each says once whether it has its own.
   std::vector<NamedTensor> draw() {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + model_.drawn);
-    return trainer_.sample(
-        until_stopped(world_.observer, [this] { return !may_go_on("while samples are drawn"); }),
-        data_.split.held_out.get());
+    const KeepGoing keep_going =
+        until_stopped(world_.observer, [this] { return !may_go_on("while samples are drawn"); });
+    if (world_.ranks == nullptr) return trainer_.sample(keep_going, data_.split.held_out.get());
+    bool said = false;
+    const auto say = [&](bool failed) {
+      return std::exchange(said, true) ? false : any_rank(failed, "behind the samples");
+    };
+    const SharedSamples shared{share_of(world_.ranks), [&](const at::Tensor& samples) {
+                                 if (say(/*failed=*/false)) return false;
+                                 world_.ranks->join(samples, "behind the samples");
+                                 return true;
+                               }};
+    std::vector<NamedTensor> samples;
+    try {
+      samples = trainer_.sample(keep_going, data_.split.held_out.get(), shared);
+    } catch (const std::exception&) {
+      // The others wait where their modules gather weights, or hear it.
+      if (!trainer_.shards().divides_weights()) say(/*failed=*/true);
+      throw;
+    }
+    say(samples.empty());
+    return samples;
   }
 
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {

@@ -18,6 +18,7 @@
 #include "toolkit/data/data_source.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/io/stored_tensor.h"
+#include "toolkit/train/shared_samples.h"
 
 namespace dtk::policies {
 class Shards;
@@ -91,9 +92,11 @@ class TrainableModel {
   /// A batch of made-up samples on the device, of the shapes that the run's own have.
   virtual Batch made_up_batch(int64_t samples, const at::Generator& generator) const = 0;
 
-  /// The samples that the run's configuration asks for, on the CPU; empty if `keep_going` gave up. Draws come
-  /// from sample.seed alone. `data`: of the run, for models whose samples continue what they are shown.
-  virtual std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const = 0;
+  /// The samples that the run's configuration asks for, on the CPU; empty if `keep_going` gave up, or a rank
+  /// of `shared`. Draws come from sample.seed alone. `data`: of the run, for models whose samples continue
+  /// what they are shown.
+  virtual std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going,
+                                          const SharedSamples& shared) const = 0;
 
   /// For validation; null for a model whose samples continue nothing. Must not outlive the model.
   virtual std::unique_ptr<SampleScores> scores() const { return nullptr; }

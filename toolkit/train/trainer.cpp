@@ -481,13 +481,14 @@ Trainer::ClockStop::~ClockStop() {
   trainer_.started_ += trainer_.clock_.seconds() - begun_;
 }
 
-std::vector<NamedTensor> Trainer::sample(const KeepGoing& keep_going, const DataSource* shown) {
+std::vector<NamedTensor> Trainer::sample(const KeepGoing& keep_going, const DataSource* shown,
+                                         const SharedSamples& shared) {
   const ClockStop clock(*this);
   const PhaseScope phase_scope("sample");
   const at::NoGradGuard no_grad;
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
-  return model_->sample(shown != nullptr ? *shown : *data_, keep_going);
+  return model_->sample(shown != nullptr ? *shown : *data_, keep_going, shared);
 }
 
 TrainingState Trainer::state() const {

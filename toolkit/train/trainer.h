@@ -137,7 +137,8 @@ class Trainer {
   /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
   /// the run's streams nor its weights change, and the time it takes is none of the training's.
   /// `shown`: in place of the training data, for models whose samples continue what they are shown.
-  std::vector<NamedTensor> sample(const KeepGoing& keep_going = {}, const DataSource* shown = nullptr);
+  std::vector<NamedTensor> sample(const KeepGoing& keep_going = {}, const DataSource* shown = nullptr,
+                                  const SharedSamples& shared = {});
 
   /// While it lives, no training time passes: neither for train.seconds nor for any figure of speed.
   class ClockStop {

@@ -28,7 +28,7 @@ int64_t Validation::micro_batches() const {
 // A row a micro-batch: what it weighs, its loss, sums of scores. Rows of zeros are of none.
 std::optional<std::vector<double>> Validation::measure_sync(Trainer& trainer,
                                                             const std::function<bool()>& keep_going,
-                                                            int64_t rank, int64_t ranks) const {
+                                                            const RankShare& share) const {
   const Trainer::ClockStop clock(trainer);
   policies::PolicySet& policies = trainer.policies();
   const c10::Device device = trainer.device();
@@ -43,25 +43,22 @@ std::optional<std::vector<double>> Validation::measure_sync(Trainer& trainer,
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
   const uint64_t stream = stream_seed(config_.train.seed, "validate");
   const std::unique_ptr<SampleScores> scores = trainer.model().scores();
-  const int64_t micro_batch = samples_of_micro_batch(config_), rounds = (micro_batches() + ranks - 1) / ranks;
-  const int64_t own = (micro_batches() - rank + ranks - 1) / ranks,
-                measured = scores ? 1 + scores->size() : 1;
+  const int64_t micro_batch = samples_of_micro_batch(config_), rounds = share.rounds(micro_batches());
+  const int64_t measured = scores ? 1 + scores->size() : 1;
   std::vector<int64_t> weights(static_cast<size_t>(rounds));
   const at::Tensor rows =
       at::zeros({rounds, measured}, at::TensorOptions().dtype(at::kDouble).device(device));
-  policies::FoldableLoop passes("validation", trainer.shards().divides_weights() ? rounds : own);
+  policies::FoldableLoop passes("validation", rounds);
   while (const auto pass = passes.next()) {
     if (keep_going && !keep_going()) return std::nullopt;
-    // Others may have one more, in which modules gather: this rank runs its last or the first again with
-    // them.
-    const int64_t first = (*pass < own ? *pass * ranks + rank : 0) * micro_batch;
+    const RankShare::Turn turn = share.turn(*pass, micro_batches());
+    const int64_t first = turn.batch * micro_batch;
     Batch batch = read_batch(*held_out_, first, std::min(micro_batch, samples() - first), "validation");
-    const int64_t weight = batch.weight();
+    if (turn.is_own) weights[static_cast<size_t>(*pass)] = batch.weight();
     const at::Tensor row = rows.select(0, *pass);
     if (scores) row.narrow(0, 1, scores->size()).copy_(scores->sums(batch));
     const at::Generator noise = policies::make_generator(device, seed_at(stream, 0, first));
     row.select(0, 0).copy_(trainer.model().loss(std::move(batch), noise, /*training=*/false));
-    if (*pass < own) weights[static_cast<size_t>(*pass)] = weight;
   }
   const std::vector<double> values = policies::values_sync(rows);
   std::vector<double> numbers;
@@ -75,15 +72,15 @@ std::optional<std::vector<double>> Validation::measure_sync(Trainer& trainer,
 
 Validated Validation::of_all(const TrainableModel& model,
                              const std::vector<std::vector<double>>& said) const {
-  const auto ranks = static_cast<int64_t>(said.size()), rounds = (micro_batches() + ranks - 1) / ranks;
+  const RankShare share{0, std::ssize(said)};
   const std::unique_ptr<SampleScores> scores = model.scores();
   const int64_t columns = scores ? 2 + scores->size() : 2;
   double all = 0, sum = 0;
   std::vector<double> sums(static_cast<size_t>(columns - 2));
   for (int64_t i = 0; i < micro_batches(); ++i) {
-    const std::vector<double>& of_rank = said[static_cast<size_t>(i % ranks)];
-    TORCH_INTERNAL_ASSERT(std::ssize(of_rank) == rounds * columns);
-    const double* const row = of_rank.data() + i / ranks * columns;
+    const std::vector<double>& of_rank = said[static_cast<size_t>(i % share.ranks)];
+    TORCH_INTERNAL_ASSERT(std::ssize(of_rank) == share.rounds(micro_batches()) * columns);
+    const double* const row = of_rank.data() + i / share.ranks * columns;
     all += row[0];
     sum += row[0] * row[1];
     for (size_t k = 0; k < sums.size(); ++k) sums[k] += row[2 + k];

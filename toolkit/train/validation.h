@@ -24,17 +24,16 @@ class Validation {
   int64_t samples() const { return held_out_->size(); }
 
   /// The trainer's objective over the samples, and the scores of what the model draws for them, with its
-  /// weights or, with train.validate_ema, their averages: of each micro-batch of `rank`, which of `ranks`
-  /// takes those m with m mod ranks = rank; read on the host, as numbers for of_all(), as many for each rank.
-  /// No training time passes. No gradients, no dropped labels, no dropout. Times and noise of a micro-batch
-  /// are the same at every call, from a stream of their own by the position of its first sample, so losses
-  /// compare between steps of a run; they change with the micro-batch. Weights, generators and the order of
-  /// the training data stay what they are. In memory phase "validate". Nothing if `keep_going`, asked before
-  /// each micro-batch, gave up. Where ranks' weights are divided all run as many passes, as modules gather in
-  /// each. Throws what the data source throws; ConfigError for train.validate_ema without an EMA.
+  /// weights or, with train.validate_ema, their averages: of the micro-batches of `share`; read on the host,
+  /// as numbers for of_all(), as many for each rank. No training time passes. No gradients, no dropped
+  /// labels, no dropout. Times and noise of a micro-batch are the same at every call, from a stream of their
+  /// own by the position of its first sample, so losses compare between steps of a run; they change with the
+  /// micro-batch. Weights, generators and the order of the training data stay what they are. In memory phase
+  /// "validate". Nothing if `keep_going`, asked before each micro-batch, gave up. Throws what the data source
+  /// throws; ConfigError for train.validate_ema without an EMA.
   std::optional<std::vector<double>> measure_sync(Trainer& trainer,
                                                   const std::function<bool()>& keep_going = {},
-                                                  int64_t rank = 0, int64_t ranks = 1) const;
+                                                  const RankShare& share = {}) const;
 
   /// The mean over all samples, the same from any number of ranks. `said`: what measure_sync() gave each of
   /// them, in their order. Throws Error for a loss that is not finite.

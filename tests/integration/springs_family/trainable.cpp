@@ -66,30 +66,34 @@ Batch TrainableSprings::made_up_batch(int64_t samples, const at::Generator& gene
 }
 
 std::vector<NamedTensor> TrainableSprings::sample(const dtk::DataSource& data,
-                                                  const dtk::KeepGoing& keep_going) const {
-  return futures(data, std::min(table_.drawn, data.size()), keep_going);
+                                                  const dtk::KeepGoing& keep_going,
+                                                  const dtk::SharedSamples& shared) const {
+  return futures(data, std::min(table_.drawn, data.size()), keep_going, shared);
 }
 
 std::vector<NamedTensor> TrainableSprings::futures(const dtk::DataSource& data, int64_t count,
-                                                   const dtk::KeepGoing& keep_going) const {
+                                                   const dtk::KeepGoing& keep_going,
+                                                   const dtk::SharedSamples& shared) const {
   const at::NoGradGuard no_grad;
   const int64_t at_once = config_.data.batch / config_.train.accumulate;
-  const int64_t batches = (count + at_once - 1) / at_once;
+  const int64_t batches = (count + at_once - 1) / at_once, rounds = shared.share.rounds(batches);
   const auto seed = dtk::stream_seed(table_.seed, "springs");
   const at::Tensor noise = at::randn({count, 2, 2}, policies::make_generator(at::kCPU, seed)) * table_.spread;
-  const at::Tensor positions = at::empty({count, table_.steps, 2}, at::kFloat);
-  policies::FoldableLoop passes("batches of samples", batches);
+  const at::Tensor positions = at::zeros({count, table_.steps, 2}, at::kFloat);
+  policies::FoldableLoop passes("batches of samples", rounds);
   while (const auto pass = passes.next()) {
-    if (keep_going && !keep_going(*pass, batches)) return {};
-    const int64_t first = *pass * at_once, some = std::min(at_once, count - first);
+    if (keep_going && !keep_going(*pass, rounds)) return {};
+    const dtk::RankShare::Turn turn = shared.share.turn(*pass, batches);
+    const int64_t first = turn.batch * at_once, some = std::min(at_once, count - first);
     Batch batch = dtk::read_batch(data, first, some, "starts to draw from");
     batch.tensors[0].add_(noise.narrow(0, first, some));
     batch = on_device(std::move(batch));
     const at::Tensor drawn = predicted(batch);
     const policies::HostCopyScope copy;
-    positions.narrow(0, first, some).copy_(drawn);
+    if (turn.is_own) positions.narrow(0, first, some).copy_(drawn);
   }
   policies::zero_if_simulating(positions);
+  if (shared.join && !shared.join(positions)) return {};
   return {{"positions", positions}};
 }
 

@@ -17,13 +17,14 @@ class TrainableSprings final : public dtk::TrainableModel {
   /// Smooth L1 of the positions; a step's weight goes from 1 to springs.late_weight.
   at::Tensor loss(dtk::Batch batch, const at::Generator& noise, bool training) const override;
   dtk::Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<dtk::NamedTensor> sample(const dtk::DataSource& data,
-                                       const dtk::KeepGoing& keep_going) const override;
+  std::vector<dtk::NamedTensor> sample(const dtk::DataSource& data, const dtk::KeepGoing& keep_going,
+                                       const dtk::SharedSamples& shared) const override;
   void check_fit(const dtk::Weights& weights) const override;
 
   /// Of the first `count` samples of `data`: "positions" (count, T, 2) in m.
   std::vector<dtk::NamedTensor> futures(const dtk::DataSource& data, int64_t count,
-                                        const dtk::KeepGoing& keep_going) const;
+                                        const dtk::KeepGoing& keep_going,
+                                        const dtk::SharedSamples& shared = {}) const;
 
  private:
   TrainableSprings(const dtk::RunConfig& config, Network network);

@@ -59,6 +59,15 @@ class ThreadRanks final : public Ranks {
   std::vector<std::vector<double>> all_say(const std::vector<double>& own, const char*) override {
     return board_.say(rank_, own);
   }
+  void join(const at::Tensor& values, const char*) override {
+    const at::Tensor own = values.view(at::kInt).flatten();
+    std::vector<double> said;
+    for (int64_t i = 0; i < own.numel(); ++i) said.push_back(own.const_data_ptr<int>()[i]);
+    at::Tensor all = at::zeros_like(own);
+    for (const std::vector<double>& one : board_.say(rank_, said))
+      all.add_(at::tensor(one, at::kDouble).to(at::kInt));
+    own.copy_(all);
+  }
   std::string leader_says(const std::string&, const std::string& text) override { return text; }
   void meet(const std::string&) override { board_.say(rank_, {}); }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/simulation.h>
 
@@ -116,20 +117,23 @@ Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Genera
 }
 
 std::vector<NamedTensor> TrainableDiffusionPlanner::sample(const DataSource& data,
-                                                           const KeepGoing& keep_going) const {
-  return trajectories(data, std::min(options_of(config_).sample.frames, data.size()), keep_going);
+                                                           const KeepGoing& keep_going,
+                                                           const SharedSamples& shared) const {
+  return trajectories(data, std::min(options_of(config_).sample.frames, data.size()), keep_going, shared);
 }
 
 std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSource& data, int64_t all,
-                                                                 const KeepGoing& keep_going) const {
+                                                                 const KeepGoing& keep_going,
+                                                                 const SharedSamples& shared) const {
   const at::NoGradGuard no_grad;
   const int64_t micro_batch = samples_of_micro_batch(config_);
-  const int64_t batches = (all + micro_batch - 1) / micro_batch;
+  const int64_t batches = (all + micro_batch - 1) / micro_batch, rounds = shared.share.rounds(batches);
   std::vector<NamedTensor> samples;
-  policies::FoldableLoop passes("batches of samples", batches);
+  policies::FoldableLoop passes("batches of samples", rounds);
   while (const auto pass = passes.next()) {
-    if (keep_going && !keep_going(*pass, batches)) return {};
-    const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
+    if (keep_going && !keep_going(*pass, rounds)) return {};
+    const RankShare::Turn turn = shared.share.turn(*pass, batches);
+    const int64_t first = turn.batch * micro_batch, count = std::min(micro_batch, all - first);
     const FrameBatch frames = frames_on(device(), read_batch(data, first, count, "frames to sample"));
     const TrajectoryObjective::Prediction drawn = objective_->predict(model_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
@@ -138,17 +142,20 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
       if (kept == samples.end()) {
         std::vector<int64_t> shape = part.sizes().vec();
         shape.front() = all;
-        samples.push_back({name, at::empty(shape, at::kFloat)});
+        samples.push_back({name, shared.join ? at::zeros(shape, at::kFloat) : at::empty(shape, at::kFloat)});
         kept = samples.end() - 1;
       }
       const policies::HostCopyScope copy;
-      kept->tensor.narrow(0, first, count).copy_(part);
+      if (turn.is_own) kept->tensor.narrow(0, first, count).copy_(part);
     };
     keep("trajectories", drawn.trajectories);
     keep("ego_future", with_cos_sin(frames.ego_agent_future));
     keep("turn_indicator", drawn.logits);
   }
-  for (const NamedTensor& one : samples) policies::zero_if_simulating(one.tensor);
+  for (const NamedTensor& one : samples) {
+    policies::zero_if_simulating(one.tensor);
+    if (shared.join && !shared.join(one.tensor)) return {};
+  }
   return samples;
 }
 

@@ -26,7 +26,8 @@ class TrainableDiffusionPlanner final : public TrainableModel {
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const override;
+  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going,
+                                  const SharedSamples& shared) const override;
   /// Those of PathScores that the frames have what they need for.
   std::unique_ptr<SampleScores> scores() const override;
   /// kScalesFile; none on the meta device, where no file is read.
@@ -36,9 +37,9 @@ class TrainableDiffusionPlanner final : public TrainableModel {
   /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"
   /// (N, P, T, 4), "ego_future" (N, T, 4), which is what happened, both x, y (m), cos, sin, and, of a model
   /// with that head, "turn_indicator" (N, 5), logits. Drawn in sample.steps steps without noise. `keep_going`
-  /// is asked before each batch; empty if it gave up. Throws as DataSource::read().
-  std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count,
-                                        const KeepGoing& keep_going) const;
+  /// is asked before each batch; empty if it, or a rank of `shared`, gave up. Throws as DataSource::read().
+  std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count, const KeepGoing& keep_going,
+                                        const SharedSamples& shared = {}) const;
 
  private:
   TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model);

@@ -77,7 +77,8 @@ at::Tensor unscaled(const at::Tensor& samples, const ImageOptions& data) {
 }
 
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,
-                  const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going) {
+                  const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going,
+                  const SharedSamples& shared) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
@@ -94,25 +95,27 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
     }
     return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
   };
-  at::Tensor samples = at::empty_like(start);
-  const int64_t batches = (count + batch - 1) / batch;
-  const int64_t all_steps = batches * sampler->steps();
-  policies::FoldableLoop passes("batches of samples", batches);
-  while (const auto batch_index = passes.next()) {
-    const int64_t first = *batch_index * batch;
+  at::Tensor samples = shared.join ? at::zeros_like(start) : at::empty_like(start);
+  const int64_t batches = (count + batch - 1) / batch, rounds = shared.share.rounds(batches);
+  const int64_t all_steps = rounds * sampler->steps();
+  policies::FoldableLoop passes("batches of samples", rounds);
+  while (const auto round = passes.next()) {
+    const RankShare::Turn turn = shared.share.turn(*round, batches);
+    const int64_t first = turn.batch * batch;
     const int64_t length = std::min(batch, count - first);
     at::Tensor x = start.narrow(0, first, length).to(device);
     const at::Tensor label = y.narrow(0, first, length).to(device);
     StepNoise noise(options.grid.seed, first, length);
     policies::FoldableLoop steps("sampler steps", sampler->steps());
     while (const auto step = steps.next()) {
-      if (keep_going && !keep_going(*batch_index * sampler->steps() + *step, all_steps)) return {};
+      if (keep_going && !keep_going(*round * sampler->steps() + *step, all_steps)) return {};
       x = sampler->step(*step, denoiser, x, label, [&] { return noise.draw(x); });
     }
     const policies::HostCopyScope copy;
-    samples.narrow(0, first, length).copy_(x);
+    if (turn.is_own) samples.narrow(0, first, length).copy_(x);
   }
   policies::zero_if_simulating(samples);
+  if (shared.join && !shared.join(samples)) return {};
   return samples;
 }
 

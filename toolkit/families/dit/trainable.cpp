@@ -45,10 +45,11 @@ Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generato
            at::zeros({samples}, on_device.dtype(at::kLong))}};
 }
 
-std::vector<NamedTensor> TrainableDit::sample(const DataSource& data, const KeepGoing& keep_going) const {
+std::vector<NamedTensor> TrainableDit::sample(const DataSource& data, const KeepGoing& keep_going,
+                                              const SharedSamples& shared) const {
   const std::vector<int64_t> labels = grid_labels(config_, data.class_names());
   at::Tensor samples = dit::sample(dit_, options_of(config_).diffusion, draw_options(config_), labels,
-                                   samples_of_micro_batch(config_), keep_going);
+                                   samples_of_micro_batch(config_), keep_going, shared);
   if (!samples.defined()) return {};
   return {{"samples", unscaled(samples, options_of(config_).data)},
           {"labels", at::tensor(labels, at::kLong)}};

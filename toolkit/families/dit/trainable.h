@@ -23,7 +23,8 @@ class TrainableDit final : public TrainableModel {
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   bool draws_for_whole() const override { return true; }
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const override;
+  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going,
+                                  const SharedSamples& shared) const override;
   void check_fit(const Weights& weights) const override;
 
   const models::Dit& dit() const { return dit_; }

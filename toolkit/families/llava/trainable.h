@@ -30,7 +30,9 @@ class TrainableLlava final : public TrainableModel {
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<NamedTensor> sample(const DataSource&, const KeepGoing&) const override { return {}; }
+  std::vector<NamedTensor> sample(const DataSource&, const KeepGoing&, const SharedSamples&) const override {
+    return {};
+  }
   Weights own_names(Weights weights) const override;
   void check_fit(const Weights& weights) const override;
 

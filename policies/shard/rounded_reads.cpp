@@ -9,9 +9,11 @@ RoundedReads::RoundedReads(const Shards& shards, std::string_view module, Operat
 
 std::string RoundedReads::shown_by(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage() || tensor.scalar_type() != at::kFloat) return "";
+  // Not is_alias_of(), which reads the storage of units that are elsewhere.
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   for (const ParameterUnit& unit : shards_.units()) {
     const auto& first = shards_.parameters()[unit.members.front().index].second;
-    if (!unit.is_target || !tensor.is_alias_of(first)) continue;
+    if (!unit.is_target || storage != first.storage().unsafeGetStorageImpl()) continue;
     for (const ParameterUnit::Member& member : unit.members) {
       const auto& [name, parameter] = shards_.parameters()[member.index];
       const int64_t at = tensor.storage_offset() - member.offset;

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-CHOICE = re.compile(r'^cpu = "(\w+)"  # measured: bf16 ([\d.]+) ms, fp32 ([\d.]+) ms a step \(fastest of (\d+); bf16 ahead in (\d+)\)',
+CHOICE = re.compile(r'^cpu = "(\w+)"  # measured: bf16 ([\d.]+) ms, fp32 ([\d.]+) ms a step(?: of one sample)? \(fastest of (\d+); bf16 ahead in (\d+)\)',
                     re.MULTILINE)  # fmt: skip
 MARGINS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25)
 AHEAD = 0.8  # of the pairs, as bf16_is_faster() wants it

@@ -29,10 +29,10 @@ bool bf16_is_faster(const PrecisionTimes& times) {
   return times.bf16_ms < (1 - kBf16Margin) * times.fp32_ms && 5 * times.bf16_ahead >= 4 * times.pairs;
 }
 
-std::string describe(const PrecisionTimes& times) {
+std::string describe(const PrecisionTimes& times, const char* what) {
   char text[120];
-  std::snprintf(text, sizeof text, "bf16 %.1f ms, fp32 %.1f ms a step (fastest of %lld; bf16 ahead in %lld)",
-                times.bf16_ms, times.fp32_ms, static_cast<long long>(times.pairs),
+  std::snprintf(text, sizeof text, "bf16 %.1f ms, fp32 %.1f ms %s (fastest of %lld; bf16 ahead in %lld)",
+                times.bf16_ms, times.fp32_ms, what, static_cast<long long>(times.pairs),
                 static_cast<long long>(times.bf16_ahead));
   return text;
 }

@@ -384,7 +384,7 @@ class ProcessSettings(ProgramTest):
 
 
 class Precision(ProgramTest):
-    FIGURES = r"measured: bf16 \d+\.\d ms, fp32 \d+\.\d ms a step \(fastest of \d+; bf16 ahead in \d+\)"
+    FIGURES = r"measured: bf16 \d+\.\d ms, fp32 \d+\.\d ms a step(?: of one sample)? \(fastest of \d+; bf16 ahead in \d+\)"
 
     def test_by_default_it_is_measured_once_and_saved(self):
         result = self.train(policies__precision__cpu="default")

@@ -3,6 +3,7 @@
 #include <dtk/policies/internal/path_globs.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace dtk {
@@ -50,6 +51,11 @@ std::vector<std::string> near_keys(const std::string& key, const std::vector<std
     own = same_table;
     near.push_back(candidate);
   }
+  // A misspelt table has keys of the same names as others.
+  std::vector<std::string> tables;
+  std::transform(near.begin(), near.end(), std::back_inserter(tables), parent_of);
+  if (const auto meant = near_names(table, tables); !meant.empty())
+    std::erase_if(near, [&](const std::string& one) { return parent_of(one) != meant.front(); });
   return near;
 }
 

@@ -11,7 +11,8 @@ namespace dtk {
 std::vector<std::string> near_names(const std::string& name, const std::vector<std::string>& known);
 
 /// As near_names, for dotted keys ("train.batch"): the last part is compared. A key of another table counts
-/// only if its last part is equal or one edit away; among equally near ones the own table wins.
+/// only if its last part is equal or one edit away; among equally near ones the own table wins, then
+/// the one whose name is near.
 std::vector<std::string> near_keys(const std::string& key, const std::vector<std::string>& known);
 
 /// "train" of "train.steps", "" of "train".

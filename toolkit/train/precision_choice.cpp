@@ -20,6 +20,9 @@ constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMaxTrialSamples = 16;
 
+// A CPU that has no bf16 of its own takes ten times as long and more for it.
+constexpr double kHopeless = 4;
+
 using policies::CpuPrecision;
 
 struct Choice {
@@ -75,12 +78,19 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   if (budget) {
     if (const auto only = by_budget(exact, fast)) return *only;
   }
-  const auto step = [&](bool is_bf16) {
-    heed(stop_requested);
-    (is_bf16 ? fast : exact).run();
+  const auto probe = [&](TrialStep& in_fp32, TrialStep& in_bf16, int64_t pairs) {
+    const auto step = [&](bool is_bf16) {
+      heed(stop_requested);
+      (is_bf16 ? in_bf16 : in_fp32).run();
+    };
+    return policies::probe_precision(step, pairs, kSeconds, [&] { return clock.seconds(); });
   };
-  const policies::PrecisionTimes times =
-      policies::probe_precision(step, kPairs, kSeconds, [&] { return clock.seconds(); });
+  // Whole trial steps could take minutes then, before the first line of a run.
+  TrialStep exact_one(quiet, *model, fp32, 1), fast_one(quiet, *model, bf16, 1);
+  const policies::PrecisionTimes of_one = probe(exact_one, fast_one, 1);
+  if (of_one.bf16_ms > kHopeless * of_one.fp32_ms)
+    return {CpuPrecision::fp32, policies::describe(of_one, "a step of one sample"), false};
+  const policies::PrecisionTimes times = probe(exact, fast, kPairs);
   const bool bf16_is_faster = policies::bf16_is_faster(times);
   return {bf16_is_faster ? CpuPrecision::bf16 : CpuPrecision::fp32, policies::describe(times),
           !bf16_is_faster && times.bf16_ms < times.fp32_ms};

@@ -437,6 +437,9 @@ TEST_CASE("config reader: the bare word default takes back what the file says of
   CHECK(read(runnable, {"data.batch=4", "data.batch=default"}).config.data.batch == 16);
   CHECK(error_of_set("data.bacth=default") ==
         "--set data.bacth=default: unknown key data.bacth; did you mean data.batch?");
+  CHECK(error_of_set("policies.chekpoint.enabled=default") ==
+        "--set policies.chekpoint.enabled=default: unknown key policies.chekpoint.enabled; did you mean "
+        "policies.checkpoint.enabled?");
   CHECK(error_of_set("policies.ema=default") ==
         "--set policies.ema=default: default is not a TOML value; wanted: a table");
 }

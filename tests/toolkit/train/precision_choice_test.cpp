@@ -108,6 +108,15 @@ TEST_CASE("precision choice: the faster one is taken, with its figures as the or
   CHECK_THAT(print_config(loaded), Catch::Contains("\ncpu = \"" + taken + "\"  # " + figures + "\n"));
 }
 
+TEST_CASE("precision choice: where bf16 is hopeless one sample shows it") {
+  WorkClock clock(1.0, 0.1);
+  LoadedConfig loaded = tiny();
+  CHECK(decide(loaded, clock) ==
+        "precision on this CPU, measured: bf16 1000.0 ms, fp32 100.0 ms a step of one sample (fastest of 1; "
+        "bf16 ahead in 0); taken: fp32");
+  CHECK(clock.looks < 12);  // two pairs
+}
+
 TEST_CASE("precision choice: less than a twentieth faster is fp32") {
   WorkClock clock(0.0195, 0.020);
   LoadedConfig loaded = tiny();

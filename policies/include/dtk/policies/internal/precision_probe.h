@@ -29,6 +29,6 @@ inline constexpr double kBf16Margin = 0.15;
 bool bf16_is_faster(const PrecisionTimes& times);
 
 /// "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 15; bf16 ahead in 15)".
-std::string describe(const PrecisionTimes& times);
+std::string describe(const PrecisionTimes& times, const char* what = "a step");
 
 }  // namespace dtk::policies

@@ -148,8 +148,9 @@ bool RunFolder::was_started_in_vain() const {
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
   if (!only_own || !contains(names, lock_name)) return false;
   if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
-  return takes_over_ || !contains(names, log_name) ||
-         RunHistory(files_.read(out_ / log_name, max_log_bytes)).steps().empty();
+  if (takes_over_ || !contains(names, log_name)) return true;
+  const RunHistory history(files_.read(out_ / log_name, max_log_bytes));
+  return history.steps().empty() && history.unreadable_lines() == 0;
 }
 
 // A mark is of ranks that were killed while they looked.

@@ -511,32 +511,26 @@ class Run final : public TrainingRun {
     }
   }
 
-  // None if a stop is requested, or a rank failed. Of several ranks each says once whether it has its own.
+  // None if a stop is requested, or a rank has none.
   std::vector<NamedTensor> draw() {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + model_.drawn);
     const KeepGoing keep_going =
         until_stopped(world_.observer, [this] { return !may_go_on("while samples are drawn"); });
-    if (world_.ranks == nullptr) return trainer_.sample(keep_going, data_.split.held_out.get());
-    bool said = false;
-    const auto say = [&](bool failed) {
-      return std::exchange(said, true) ? false : any_rank(failed, "behind the samples");
-    };
-    const SharedSamples shared{share_of(world_.ranks), [&](const at::Tensor& samples) {
-                                 if (say(/*failed=*/false)) return false;
-                                 world_.ranks->join(samples, "behind the samples");
-                                 return true;
-                               }};
+    std::vector<at::Tensor> parts;
+    SharedSamples shared{share_of(world_.ranks)};
+    if (world_.ranks != nullptr) shared.join = [&](const at::Tensor& one) { parts.push_back(one); };
     std::vector<NamedTensor> samples;
     try {
       samples = trainer_.sample(keep_going, data_.split.held_out.get(), shared);
     } catch (const std::exception&) {
       // The others wait where their modules gather weights, or hear it.
-      if (!trainer_.shards().divides_weights()) say(/*failed=*/true);
+      if (!trainer_.shards().divides_weights()) any_rank(true, "behind the samples");
       throw;
     }
-    say(samples.empty());
+    if (any_rank(samples.empty(), "behind the samples")) return {};
+    for (const at::Tensor& one : parts) world_.ranks->join(one, "behind the samples");
     return samples;
   }
 

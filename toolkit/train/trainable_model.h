@@ -92,9 +92,9 @@ class TrainableModel {
   /// A batch of made-up samples on the device, of the shapes that the run's own have.
   virtual Batch made_up_batch(int64_t samples, const at::Generator& generator) const = 0;
 
-  /// The samples that the run's configuration asks for, on the CPU; empty if `keep_going` gave up, or a rank
-  /// of `shared`. Draws come from sample.seed alone. `data`: of the run, for models whose samples continue
-  /// what they are shown.
+  /// The samples that the run's configuration asks for, on the CPU; empty if `keep_going` gave up. Draws come
+  /// from sample.seed alone. `data`: of the run, for models whose samples continue what they are shown. Of
+  /// several ranks each draws its batches, or, where `shared` is not heeded, all.
   virtual std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going,
                                           const SharedSamples& shared) const = 0;
 

@@ -93,7 +93,7 @@ std::vector<NamedTensor> TrainableSprings::futures(const dtk::DataSource& data, 
     if (turn.is_own) positions.narrow(0, first, some).copy_(drawn);
   }
   policies::zero_if_simulating(positions);
-  if (shared.join && !shared.join(positions)) return {};
+  if (shared.join) shared.join(positions);
   return {{"positions", positions}};
 }
 

@@ -154,7 +154,7 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
   }
   for (const NamedTensor& one : samples) {
     policies::zero_if_simulating(one.tensor);
-    if (shared.join && !shared.join(one.tensor)) return {};
+    if (shared.join) shared.join(one.tensor);
   }
   return samples;
 }

@@ -37,7 +37,7 @@ class TrainableDiffusionPlanner final : public TrainableModel {
   /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"
   /// (N, P, T, 4), "ego_future" (N, T, 4), which is what happened, both x, y (m), cos, sin, and, of a model
   /// with that head, "turn_indicator" (N, 5), logits. Drawn in sample.steps steps without noise. `keep_going`
-  /// is asked before each batch; empty if it, or a rank of `shared`, gave up. Throws as DataSource::read().
+  /// is asked before each batch; empty if it gave up. Throws as DataSource::read().
   std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count, const KeepGoing& keep_going,
                                         const SharedSamples& shared = {}) const;
 

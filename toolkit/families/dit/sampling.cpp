@@ -76,9 +76,17 @@ at::Tensor unscaled(const at::Tensor& samples, const ImageOptions& data) {
   return samples / data.latent_scale + data.latent_shift;
 }
 
+void zero_others(const at::Tensor& samples, int64_t batch, const RankShare& share) {
+  const int64_t count = samples.size(0);
+  for (int64_t first = 0; first < count; first += batch) {
+    if (first / batch % share.ranks != share.rank)
+      samples.narrow(0, first, std::min(batch, count - first)).zero_();
+  }
+}
+
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going,
-                  const SharedSamples& shared) {
+                  const RankShare& share) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
@@ -95,12 +103,12 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
     }
     return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
   };
-  at::Tensor samples = shared.join ? at::zeros_like(start) : at::empty_like(start);
-  const int64_t batches = (count + batch - 1) / batch, rounds = shared.share.rounds(batches);
+  at::Tensor samples = share.ranks > 1 ? at::zeros_like(start) : at::empty_like(start);
+  const int64_t batches = (count + batch - 1) / batch, rounds = share.rounds(batches);
   const int64_t all_steps = rounds * sampler->steps();
   policies::FoldableLoop passes("batches of samples", rounds);
   while (const auto round = passes.next()) {
-    const RankShare::Turn turn = shared.share.turn(*round, batches);
+    const RankShare::Turn turn = share.turn(*round, batches);
     const int64_t first = turn.batch * batch;
     const int64_t length = std::min(batch, count - first);
     at::Tensor x = start.narrow(0, first, length).to(device);
@@ -115,7 +123,6 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
     if (turn.is_own) samples.narrow(0, first, length).copy_(x);
   }
   policies::zero_if_simulating(samples);
-  if (shared.join && !shared.join(samples)) return {};
   return samples;
 }
 

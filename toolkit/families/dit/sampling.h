@@ -7,9 +7,9 @@
 
 #include "toolkit/data/image.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/distributed/ranks.h"
 #include "toolkit/families/dit/classes.h"
 #include "toolkit/families/dit/options.h"
-#include "toolkit/train/shared_samples.h"
 
 namespace dtk::dit {
 
@@ -37,16 +37,18 @@ UnpaintedImage labelled_grid(const at::Tensor& samples, const std::vector<int64_
 /// are.
 at::Tensor unscaled(const at::Tensor& samples, const ImageOptions& data);
 
+/// Zeroes the rows (N, ...) of batches that are others'.
+void zero_others(const at::Tensor& samples, int64_t batch, const RankShare& share);
+
 /// Samples (N, C, S, S), fp32 on the CPU, one for each entry of `labels`, from a model trained as `diffusion`
 /// says, with sampler, steps, guidance and seed of `options`. Runs at most `batch` samples at a time
 /// (guidance doubles that inside), which does not change the result beyond rounding: noise is drawn on the
 /// CPU, that of the start at once and that of each step from a stream of each sample's own. Runs without
-/// gradients and touches no default generator. An undefined tensor if `keep_going` gave up, or a rank of
-/// `shared`. Throws
-/// std::invalid_argument for guidance that the model cannot give, and for a sampler or steps that `diffusion`
-/// has not.
+/// gradients and touches no default generator. An undefined tensor if `keep_going` gave up. Of several ranks
+/// each draws its batches; the rows of others' are zero. Throws std::invalid_argument for guidance that the
+/// model cannot give, and for a sampler or steps that `diffusion` has not.
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going = {},
-                  const SharedSamples& shared = {});
+                  const RankShare& share = {});
 
 }  // namespace dtk::dit

@@ -48,11 +48,16 @@ Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generato
 std::vector<NamedTensor> TrainableDit::sample(const DataSource& data, const KeepGoing& keep_going,
                                               const SharedSamples& shared) const {
   const std::vector<int64_t> labels = grid_labels(config_, data.class_names());
-  at::Tensor samples = dit::sample(dit_, options_of(config_).diffusion, draw_options(config_), labels,
-                                   samples_of_micro_batch(config_), keep_going, shared);
+  const int64_t batch = samples_of_micro_batch(config_);
+  at::Tensor samples = dit::sample(dit_, options_of(config_).diffusion, draw_options(config_), labels, batch,
+                                   keep_going, shared.share);
   if (!samples.defined()) return {};
-  return {{"samples", unscaled(samples, options_of(config_).data)},
-          {"labels", at::tensor(labels, at::kLong)}};
+  samples = unscaled(samples, options_of(config_).data);
+  if (shared.join) {
+    zero_others(samples, batch, shared.share);  // a shift may have moved them
+    shared.join(samples);
+  }
+  return {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}};
 }
 
 }  // namespace dtk::dit

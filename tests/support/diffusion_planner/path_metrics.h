@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <dtk/policies/simulation.h>
 
+#include <vector>
+
 #include "toolkit/families/diffusion_planner/metrics.h"
 
 namespace dtk::test {
@@ -11,14 +13,17 @@ class PathMetrics {
  public:
   void add(const at::Tensor& prediction, const at::Tensor& logits,
            const diffusion_planner::Outcome& outcome) {
-    sums_ = sums_ + diffusion_planner::path_sums(prediction, logits, outcome, {}).cpu();
+    const at::Tensor sums = diffusion_planner::path_sums(prediction, logits, outcome, {});
+    sums_ = sums_.defined() ? sums_ + sums : sums;
   }
   diffusion_planner::PathScores scores_sync() const {
+    if (!sums_.defined()) return diffusion_planner::path_scores(std::vector<double>(kSums));
     return diffusion_planner::path_scores(policies::values_sync(sums_));
   }
 
  private:
-  at::Tensor sums_ = at::zeros({diffusion_planner::kPathSums}, at::kDouble);
+  static constexpr size_t kSums = diffusion_planner::kPathSums;
+  at::Tensor sums_;  // undefined before the first batch
 };
 
 }  // namespace dtk::test

@@ -65,6 +65,8 @@ class WorkClock final : public Clock {
 };
 thread_local bool WorkClock::work_ = false, WorkClock::bf16_work_ = false;
 
+constexpr double kTick = 1.0 / 1024;  // seconds, of which no sum is rounded: equal steps take equal times
+
 LoadedConfig tiny() {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
@@ -314,7 +316,7 @@ struct ChoiceWorld {
         [](const std::string& text) { return text.starts_with("precision on this CPU, measured: "); }));
   }
   test::MemoryFileSystem files;
-  test::SteppingClock clock{0.001};
+  test::SteppingClock clock{kTick};
   Listener listener;
 };
 
@@ -348,7 +350,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
 
   const double now = world.clock.seconds();
   CHECK_THROWS_WITH(world.run(loaded), Catch::StartsWith("out already holds a run"));
-  CHECK(world.clock.seconds() == Approx(now + 0.001));  // refused before anything was timed
+  CHECK(world.clock.seconds() == Approx(now + kTick));  // refused before anything was timed
 
   RunConfig expected = loaded.config;
   expected.policies.precision.cpu = policies::CpuPrecision::fp32;

@@ -374,8 +374,10 @@ class Run final : public TrainingRun {
       if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       problem.emplace(error);
     }
-    if (any_rank(problem.has_value(), "behind a validation")) save_unvalidated(problem);
-    if (any_rank(!own, "behind a validation")) return;  // who is told to stop has not measured all
+    if (any_rank(!own, "behind a validation")) {
+      if (any_rank(problem.has_value(), "behind a validation")) save_unvalidated(problem);
+      return;  // who is told to stop has not measured all
+    }
     const Validated validated = validation_->of_all(
         trainer_.model(), world_.ranks == nullptr ? std::vector<std::vector<double>>{*own}
                                                   : world_.ranks->all_say(*own, "behind a validation"));

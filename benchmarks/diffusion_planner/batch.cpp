@@ -1,4 +1,4 @@
-// The largest batch of the driving planner within a memory budget on this CPU, without and with the policies,
+// The largest batch of the driving model within a memory budget on this CPU, without and with the policies,
 // found by running steps, and what a sample then costs in time.
 #include <ATen/Parallel.h>
 #include <dtk/policies/saved_tensors.h>
@@ -110,7 +110,7 @@ void run(const std::string& config, const std::string& folder, int64_t budget, i
 int main(int argc, char** argv) {
   cxxopts::Options options(
       "diffusion-planner-batch",
-      "The largest batch of the driving planner within a budget, without and with the policies");
+      "The largest batch of the driving model within a budget, without and with the policies");
   options.add_options()("config", "", cxxopts::value<std::string>())("frames", "a folder or a list",
                                                                      cxxopts::value<std::string>())(
       "gb", "the budget, in 1e9 bytes", cxxopts::value<int64_t>()->default_value("4"))(

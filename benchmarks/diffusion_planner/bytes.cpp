@@ -1,4 +1,4 @@
-// What the driving planner keeps of a forward pass for its backward pass: bytes a sample by sub-module,
+// What the driving model keeps of a forward pass for its backward pass: bytes a sample by sub-module,
 // planned by CUDA's rules and counted by the ledger on this CPU; and what choices of blocks to recompute
 // leave.
 #include <dtk/planner/simulate.h>
@@ -131,7 +131,7 @@ void print_tables(const std::string& preset) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  cxxopts::Options options("diffusion-planner-bytes", "What the driving planner keeps for its backward pass");
+  cxxopts::Options options("diffusion-planner-bytes", "What the driving model keeps for its backward pass");
   options.add_options()("preset", "H | M | UP", cxxopts::value<std::string>()->default_value("H"));
   return bench::main_of(
       "diffusion-planner-bytes", options, argc, argv,

@@ -1,4 +1,4 @@
-// How many frames of the driving planner the training's loader gives out a second, by its threads. The
+// How many frames of the driving model the training's loader gives out a second, by its threads. The
 // files are read again and again, so they come from the page cache: what is measured is unpacking and
 // checking, not a disk.
 #include "toolkit/data/loader.h"
@@ -182,7 +182,7 @@ void run(const cxxopts::ParseResult& parsed) {
 
 int main(int argc, char** argv) {
   cxxopts::Options options("diffusion-planner-loader",
-                           "Reads frames of the driving planner with the training's loader");
+                           "Reads frames of the driving model with the training's loader");
   options.add_options()("preset", "H | M | UP", cxxopts::value<std::string>()->default_value("H"))(
       "frames", "folder or JSON list; default: made up ones",
       cxxopts::value<std::string>()->default_value(""))("count", "frames to make up",

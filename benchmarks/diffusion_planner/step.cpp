@@ -1,4 +1,4 @@
-// One trainer of the driving planner that makes a step whenever a line "step" comes in, for
+// One trainer of the driving model that makes a step whenever a line "step" comes in, for
 // benchmarks/diffusion_planner/step.py, which runs it and the original in turns.
 #include <ATen/ATen.h>
 #include <dtk/models/diffusion_planner.h>

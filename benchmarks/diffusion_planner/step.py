@@ -1,4 +1,4 @@
-"""step.py PROGRAM DRAW_SCENES --original FOLDER: step times of dit-train's driving planner and of the original
+"""step.py PROGRAM DRAW_SCENES --original FOLDER: step times of dit-train's driving model and of the original
 Diffusion-Planner, one step of each in turns.
 
 PROGRAM is build/release/benchmarks/diffusion-planner-step, FOLDER a checkout of the original. Both sides train preset H in fp32

@@ -1,4 +1,4 @@
-// draw-scenes: frames of the driving planner from drawn worlds, for dit-train, for machines without
+// draw-scenes: frames of the driving model from drawn worlds, for dit-train, for machines without
 // recordings of their own. The same arguments draw the same frames.
 #include <array>
 #include <cstdio>
@@ -92,7 +92,7 @@ int64_t in_range(const cxxopts::ParseResult& given, const std::string& name, int
 
 cxxopts::Options make_options() {
   cxxopts::Options options("draw-scenes",
-                           "Makes up worlds with traffic, and frames of the driving planner in them.");
+                           "Makes up worlds with traffic, and frames of the driving model in them.");
   auto add = options.add_options();
   const auto number = [](const char* standard) { return cxxopts::value<int64_t>()->default_value(standard); };
   add("out", "folder to create", cxxopts::value<std::string>());

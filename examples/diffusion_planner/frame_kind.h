@@ -1,4 +1,4 @@
-// What a file of the driving planner says of its own sizes.
+// What a file of the driving model says of its own sizes.
 #pragma once
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-// Samples of the driving planner written as files.
+// Samples of the driving model written as files.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// One frame of the driving planner as a picture that shows at a glance what is going on.
+// One frame of the driving model as a picture that shows at a glance what is going on.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,7 @@ struct SceneImageOptions {
 /// Asphalt are the lanes, blue the route; lines across a junction have the colours of their lights. On the
 /// paths each second has a dot. Throws std::invalid_argument for a prediction of another shape,
 /// std::out_of_range for the row.
-dtk::Image draw_scene(const dtk::diffusion_planner::FrameBatch& batch, int64_t row, const at::Tensor& predicted = {},
-                      const SceneImageOptions& options = {});
+dtk::Image draw_scene(const dtk::diffusion_planner::FrameBatch& batch, int64_t row,
+                      const at::Tensor& predicted = {}, const SceneImageOptions& options = {});
 
 }  // namespace scenes

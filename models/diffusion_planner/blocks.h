@@ -1,4 +1,4 @@
-// What the driving planner is made of, and how a forward pass runs it.
+// What the driving model is made of, and how a forward pass runs it.
 //
 // Letters: N batch, L tokens, D hidden.
 #pragma once

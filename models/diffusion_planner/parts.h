@@ -1,4 +1,4 @@
-// The driving planner's encoder and decoder.
+// The driving model's encoder and decoder.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>

@@ -2,7 +2,7 @@
 
 Each thread_local, each variable of a namespace or static one that is not const, each static pointer to a leaked object
 and each torch::Library that registers kernels for good has a row: its name, and its file, in policies/ or by its whole
-path.
+path. The usual forms of declarations are known here; data_symbols.py asks the built libraries.
 """
 
 import re
@@ -22,6 +22,7 @@ STATE = re.compile(
     r"[\w:]+(?:<[^;=]*?>)?[\s*&]+(?P<static>\w+)\s*[;={[]"
     r"|\bstatic\s+(?:const\s+)?auto\s*[*&]\s*(?:const\s+)?(?P<leaked>\w+)\s*="
     r"|\bstatic\s+const\s+[\w:]+(?:<[^;=]*>)?\s*[*&]\s*(?:const\s+)?(?P<bound>\w+)\s*=\s*\*?\s*new\b"
+    r"|\bstatic\s+const\s+(?:at::Generator|std::(?:shared|unique)_ptr<[^;=]*>)\s+(?P<handle>\w+)\s*[;={(]"
     r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b"
     r"|\bauto\s+(?P<released>\w+)\s*=\s*std::make_unique<torch::Library>",
     re.MULTILINE,

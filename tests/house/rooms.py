@@ -100,7 +100,8 @@ TOOLKIT = rows(
 ROOMS = {room.path: room for room in POLICIES + PLANNER + MODELS + TOOLKIT}
 LARGEST = 25  # modules
 # What LibTorch's wheel leaves out of its headers, and a library that is opened where there is CUDA.
-OUTSIDE = ("toolkit/distributed/declarations/", "toolkit/distributed/nccl/")
+OUTSIDE = ("toolkit/distributed/declarations/gloo/", "toolkit/distributed/nccl/library.cpp")
+TESTS = {"tests/toolkit": "toolkit", "tests/policies": "policies", "tests/planner": "policies/planner", "tests/models": "models"}
 
 # Public headers that neither lie beside a source of their name nor carry their room's.
 HEADERS = {
@@ -213,12 +214,34 @@ def check_listed(root: Path) -> list[str]:
     return without + [
         f"{file}: in no room of tests/house/rooms.py"
         for file in files
-        if row_of(file.rpartition("/")[0]) not in ROOMS and not file.startswith(OUTSIDE) and "/include/" not in file
+        if (room_of(root, file) is None if "/include/" in file else row_of(file.rpartition("/")[0]) not in ROOMS)
+        and not file.startswith(OUTSIDE)
     ]
 
 
+def check_targets(root: Path) -> list[str]:
+    """A room alone is a target: its path with "_" for "/"."""
+    found = []
+    for path, room in lists(root):
+        target = room.path.replace("/", "_")
+        if not re.search(rf"\bdtk_room\(|\badd_custom_target\({target}\b", path.read_text(encoding="utf-8")):
+            found.append(f"{tree.place(root, path)}: no target {target}: neither dtk_room() nor add_custom_target()")
+    return found
+
+
+def check_tests(root: Path) -> list[str]:
+    """A room's tests lie in the folder of tests/ that has its name."""
+    found = []
+    for file in sorted({path.relative_to(root).as_posix() for path in tree.code(root, *TESTS)}):
+        folder = file.rpartition("/")[0]
+        library = next(name for name in TESTS if file.startswith(name + "/"))
+        if row_of(TESTS[library] + folder.removeprefix(library)) not in ROOMS:
+            found.append(f"{file}: tests no room of tests/house/rooms.py")
+    return found
+
+
 def check(root: Path) -> list[str]:
-    return check_printed(root) + check_purposes(root) + check_listed(root)
+    return check_printed(root) + check_purposes(root) + check_listed(root) + check_targets(root) + check_tests(root)
 
 
 def write(root: Path) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import data_symbols
 import family_names
 import file_sizes
 import hardened
@@ -221,7 +222,7 @@ class Rooms(TreeTest):
     def list_rooms(self):
         (self.root / "CONTRIBUTING.md").write_text(f"<!-- rooms -->\n{rooms.table()}\n<!-- /rooms -->\n")
         for path in ("policies/ema", "models/dit", "toolkit/train", "toolkit/programs"):
-            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\n")
+            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\ndtk_room(a.cpp)\n")
 
     def test_a_room_that_nothing_builds(self):
         self.list_rooms()
@@ -230,6 +231,12 @@ class Rooms(TreeTest):
         self.assertEqual(rooms.check(self.root), ["toolkit/io/CMakeLists.txt: missing"])
         shutil.rmtree(self.root / "toolkit/io")
         self.assert_finds(rooms, "policies/attic/old.cpp", "", "in no room")
+        for path in rooms.ROOMS:
+            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\ndtk_room(a.cpp)\n")
+        self.assert_finds(rooms, "toolkit/distributed/nccl/more.cpp", "", "in no room")
+        self.assert_finds(rooms, "policies/include/dtk/policies/zzz.h", "", "in no room")
+        self.assert_finds(rooms, "tests/toolkit/misc/a_test.cpp", "", "tests no room")
+        self.assert_finds(rooms, "toolkit/train/CMakeLists.txt", rooms.purpose(rooms.ROOMS["toolkit/train"]) + "\nadd_library(a)\n", "no target toolkit_train")
 
     def test_a_family_says_what_it_is(self):
         self.list_rooms()
@@ -252,13 +259,15 @@ class Words(TreeTest):
         for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;", "int least = 1;"):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "toolkit/run/bad.cpp", "if (policies::simulating()) return;\n", "keeps_content")
-        for text in ("// a sub-tree", 'auto a = "Rehearsal";', "// a CopyEngine", "int fake_memory;", '"chunk ring: 0"'):
+        for text in ("// a sub-tree", "// it computes the rest again", "// the driving planner", "int subtrees;", "bool a = x.drives (1);", 'auto a = "Rehearsal";', "// a CopyEngine", "int fake_memory;", '"chunk ring: 0"'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "policies/ema/bad.cpp", "Books books;\n", "LedgerSnapshot")
         self.assert_finds(words, "tests/bad.py", "if config.drives(): pass\n", "family_of")
         for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);', 'd(a.preset == "1b");', 'e(report.policy != "ema");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
-        self.write("toolkit/run/good.cpp", 'bool a = config.data.kind == "idx", b = name == "cpu";\n')
+        for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'h(config.train.model == "springs");', 'if (e.problem.find("cannot hold") != npos) {}'):
+            self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
+        self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes" || options_.name != "custom";\nbool a = config.data.kind == "idx", b = name == "cpu";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// Books\n")
@@ -292,6 +301,7 @@ class ProcessState(TreeTest):
             "static Type bad[3];",
             "static std::function<void(int)> bad;",
             "static const Type& bad = *new Type;",
+            "static const std::shared_ptr<Type> bad(new Type);",
             "auto bad = std::make_unique<torch::Library>(kind, space, key, __FILE__, __LINE__);",
         ):
             self.assert_finds(process_state, "policies/ema/bad.cpp", f"{text}\n", "bad.cpp:1: bad is")
@@ -430,13 +440,16 @@ class TorchUse(TreeTest):
         self.write(
             torch_use.BORROWED, "constexpr auto kA = c10::DispatchKey::Own;\nauto kB = c10::DebugInfoKind::INFO;\n"
         )
-        self.write("policies/ema/good.cpp", "auto a = c10::DispatchKey::OwnAndMore;  // DispatchKey::Own\n")
+        self.write("tests/policies/ema/good.cpp", "auto a = c10::DispatchKey::OwnAndMore;  // DispatchKey::Own\n")
+        self.write("policies/ema/good.cpp", "TORCH_LIBRARY_IMPL(dtk, CPU, m) { f(c10::DispatchKey::Autograd); }\n")
         for text in (
             "auto a = c10::DispatchKey::Own;",
             "c10::DebugInfoGuard guard(c10::DebugInfoKind::INFO, info);",
             "TORCH_LIBRARY_IMPL(aten, Own, m) {}",
         ):
             self.assert_finds(torch_use, "tests/policies/ema/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
+        for text in ("TORCH_LIBRARY_IMPL(aten, PythonTLSSnapshot, m) {}", "auto a = c10::DispatchKey::AutogradXPU;", "auto a = DebugInfoKind::PROFILER_STATE;"):
+            self.assert_finds(torch_use, "toolkit/run/bad.cpp", f"{text}\n", "bad.cpp:1: ")
 
     def test_cmake(self):
         for text in (
@@ -479,6 +492,30 @@ class LinkedLibraries(TreeTest):
         found = linked_libraries.check(self.root / "out", ("dit-train",))
         self.assertEqual(len(found), 1, found)
         self.assertIn("a_test: needs libtorch_cuda.so", found[0])
+
+    def test_what_a_library_can_write_to(self):
+        self.write(process_state.README, "<!-- process-wide state -->\n| what | where |\n|---|---|\n| `known` | `a.cpp` |\n<!-- /process-wide state -->\n")
+        source = (
+            "struct Made {{ Made(int); int value; }};\nnamespace dtk {{\nint known = 1;\nextern const Made kConst;\n"
+            "const Made kFirst(1), kConst = 2;\n{}\nint* get() {{ return &known; }}\n}}\n"
+        )
+        for text, found in (
+            ("", []),
+            ("std::atomic<int> bad(0);", ["bad"]),
+            ("int bad[3] = {1, 2, 3}; int worse; static const char* const kText = \"\";", ["bad", "worse"]),
+            ("namespace { struct Bad { int n = 1; } bad; } int* bad_one() { static int inner = 2; return &inner + bad.n; }", ["bad", "inner"]),
+        ):
+            self.write("toolkit/core/a.cpp", "#include <atomic>\n" + source.format(text))
+            for library in data_symbols.LIBRARIES:
+                self.compile("-c", "toolkit/core/a.cpp", "-o", "a.o")
+                (self.root / "out" / library).parent.mkdir(parents=True, exist_ok=True)
+                subprocess.run(["ar", "rcs", str(self.root / "out" / library), "a.o"], cwd=self.root, check=True)
+            each = [f"::{name} can be written" for name in found] * len(data_symbols.LIBRARIES)
+            offences = data_symbols.check(self.root, self.root / "out")
+            self.assertEqual(len(offences), len(each), offences)
+            for offence, end in zip(offences, each):
+                self.assertIn(end, offence)
+        self.assertEqual(len(data_symbols.check(self.root, self.root / "none")), len(data_symbols.LIBRARIES))
 
     def test_a_program_without_what_hardens_it(self):
         text = (

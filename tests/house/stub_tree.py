@@ -86,7 +86,7 @@ library=${library##*=}
 } >"$folder/CMakeCache.txt"
 """
 
-# ninja "builds" the programs; dit-train leaves a grid behind, those around the driving planner how they were called.
+# ninja "builds" the programs; dit-train leaves a grid behind, those around the driving model how they were called.
 NINJA = LOG + r"""
 cat >"$2/dit-train" <<'END'
 #!/usr/bin/env bash

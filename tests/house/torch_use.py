@@ -29,23 +29,31 @@ IN_CMAKE = [
 BORROWED = "policies/include/dtk/policies/internal/dispatch_keys.h"
 VERSIONS = "policies/include/dtk/policies/internal/torch_versions.h"  # a slot that only some versions have
 SLOT = re.compile(r"\bc10::(?:DispatchKey|DebugInfoKind)::(\w+)")
+OWN = r"(?:CPU|CUDA|Meta|Composite\w+|Autograd|AutogradFunctionality|AutogradCPU|AutogradCUDA)\b"  # what is not borrowed
+OF_LIBRARIES = ("policies/", "models/", "toolkit/")
 
 
-def borrowed(root: Path) -> list:
-    """A rule by the header's own names of LibTorch's, those in a TORCH_LIBRARY_IMPL too."""
+def slots(where: str, named: str) -> list:
+    """A rule for what libraries may name of LibTorch's slots, in a TORCH_LIBRARY_IMPL too, and for others by `named`."""
+    key = rf"(?!{OWN})\w+" if where.startswith(OF_LIBRARIES) else rf"(?:{named})\b"
+    kind = r"\w+" if where.startswith(OF_LIBRARIES) else rf"(?:{named})\b"
+    pattern = rf"\bDispatchKey::{key}|\bDebugInfoKind::{kind}|\bTORCH_LIBRARY_IMPL\s*\([^,]*,\s*{key}"
+    return [(re.compile(pattern), f"borrowed of LibTorch; use its name in {BORROWED}")]
+
+
+def borrowed(root: Path) -> str:
+    """The header's own names of LibTorch's."""
     headers = [path for path in (root / BORROWED, root / VERSIONS) if path.is_file()]
     lines = [line for header in headers for line in tree.read_code(header)]
-    names = "|".join(sorted({name for line in lines for name in SLOT.findall(line)}))
-    pattern = rf"\b(?:DispatchKey|DebugInfoKind)::(?:{names})\b|\bTORCH_LIBRARY_IMPL\s*\([^,]*,\s*(?:{names})\b"
-    return [(re.compile(pattern), f"borrowed of LibTorch; use its name in {BORROWED}")] if names else []
+    return "|".join(sorted({name for line in lines for name in SLOT.findall(line)})) or "none"
 
 
 def check(root: Path) -> list[str]:
     found = []
-    slots = borrowed(root)
+    named = borrowed(root)
     for path in tree.code(root):
         inside = path.relative_to(root).as_posix()
-        names = ([] if inside == MAY_NAME else IN_NAMES) + ([] if inside in (BORROWED, VERSIONS) else slots)
+        names = ([] if inside == MAY_NAME else IN_NAMES) + ([] if inside in (BORROWED, VERSIONS) else slots(inside, named))
         for rules, strings in ((IN_INCLUDES, True), (names, False)):
             for number, line in enumerate(tree.read_code(path, strings=strings), 1):
                 found += offences(root, path, number, line, rules)

@@ -14,7 +14,7 @@ import tree
 IDENTIFIERS = {
     r"\w*[Rr]ehears\w*": "simulate, Simulation...",
     r"FakeMemory|\w*fake_(?:cuda|memory|runtime)\w*": "SimulatedMemory, simulated_...",
-    r"SubtreeFn|[Ss]ubtree|run_subtree|sub_tree": "module, ModuleFn",
+    r"\w*[Ss]ub_?[Tt]ree\w*": "module, ModuleFn",
     r"JobWatch\w*|job_watch|run_watched": "JobObserver, run_observed",
     r"kept_storages\w*|KeptPhase": "event_log, LoggedPhase",
     r"PlanBeside": "DeviceOverhead",
@@ -29,7 +29,7 @@ IDENTIFIERS = {
     r"most_\w+|kMost\w*": "max_..., kMax...",
     r"least_\w+|kLeast\w*": "min_..., kMin...",
     r"GoOn": "KeepGoing",
-    r"drives(?=\()": "family_of(config)",
+    r"drives(?=\s*\()": "family_of(config)",
     r"unlearnt\w*": "unseen",
     r"with_place|place_of": "located, location_of",
 }
@@ -47,15 +47,18 @@ PHRASES = {
     r"\bcopy engines?\b": "staging copies",
     r"\bchunk rings?\b": "staging ring",
     r"\bhost average\b": "host EMA",
-    r"\bcomputes? (?:as )?(?:less|little|least)(?: as possible)? again\b": "recomputes",
+    r"\bcomput(?:e|es|ing) (?!the same )(?:\w+ ){0,4}again\b": "recompute",
+    r"\bdriving planner": "driving model",
 }
 
-# Members that have an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry.
-CHOICES = (
-    r"(?:schedule\.kind|(?:\.|->)(?:base|betas|cpu|device|gather|head|keep|kernel|level|objective|on_\w+|packing|policy|prediction"
-    r"|preset|projector|reduce|resume|sampler|time|word))_?"
-)
-COMPARED = {rf'{CHOICES} [!=]= "|" [!=]= \w+{CHOICES}\b': "a value of its enum"}
+# A choice has an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry, and those of
+# arrays, keys and operators come from files; "here" and a launcher's first attempt are the only values of theirs with a meaning.
+NAMES = r"(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName)_?\b"
+CHOICE = rf"(?:(?<!\bdata)\.|->)(?!{NAMES})\w+(?:\(\))?"
+COMPARED = {
+    rf'{CHOICE} [!=]= "|" [!=]= [\w.>()-]*{CHOICE}(?![\w.(-])': "a value of its enum",
+    r"\b(?:what\(\)|problem|refusal|message|reason)\.(?:find|starts_with|ends_with|contains|compare)\b": "a type or a field: texts of errors decide nothing",
+}
 
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
 EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py")

@@ -1,4 +1,4 @@
-// diffusion_planner_weights PRESET IN OUT [KEY]: reads weights of the driving planner into a model of that
+// diffusion_planner_weights PRESET IN OUT [KEY]: reads weights of the driving model into a model of that
 // preset, and writes the model's parameters as torch.save does. For diffusion_planner_weights_test.py.
 #include <cstdio>
 #include <string>

@@ -1,4 +1,4 @@
-"""diffusion_planner_weights_test.py PROGRAM [unittest arguments]: the driving planner's weights from PyTorch and back to it.
+"""diffusion_planner_weights_test.py PROGRAM [unittest arguments]: the driving model's weights from PyTorch and back to it.
 
 PROGRAM is diffusion_planner_weights, which puts a file's weights into the model and writes the model's. Needs torch, which
 `bash cmake/setup.sh full` installs.

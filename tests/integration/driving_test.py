@@ -1,4 +1,4 @@
-"""driving_test.py DIT_TRAIN DIT_SAMPLE DRAW_SCENES SHOW_TRAJECTORIES: the driving planner from drawn worlds to pictures
+"""driving_test.py DIT_TRAIN DIT_SAMPLE DRAW_SCENES SHOW_TRAJECTORIES: the driving model from drawn worlds to pictures
 and figures, with a model as small as it can be, and of each shipped configuration a narrower one."""
 
 import functools
@@ -308,7 +308,7 @@ class Driving(unittest.TestCase):
         self.assert_refused(
             self.sample(*run, "--classes", "0", "--out", "o.png"),
             2,
-            "--classes 0: the model of run is a driving planner, which has none; draw the trajectories of frames with "
+            "--classes 0: the model of run is a driving model, which has none; draw the trajectories of frames with "
             "--frames LIST --out FOLDER",
         )
         self.assert_refused(

@@ -132,7 +132,7 @@ class Refusals(SampleTest):
             (["--classes", "0"], "give exactly one of --checkpoint DIR and --weights FILE; neither is given"),
             (
                 ["--checkpoint", "run"],
-                "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
+                "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving model, "
                 "--ask QUESTIONS, for LLaVA, and --images DIR, for VGGT; none is given",
             ),
             (
@@ -166,7 +166,7 @@ class Refusals(SampleTest):
             self.assert_refused(CONFIGURATION, message, *arguments)
 
     def test_frames_of_a_model_of_images(self):
-        message = "--frames list.json: the model of run is no driving planner; draw samples of its classes with "
+        message = "--frames list.json: the model of run is no driving model; draw samples of its classes with "
         message += "--classes LIST --out FILE"
         arguments = ("--checkpoint", "run", "--frames", "list.json", "--out", "drawn")
         self.assert_fails(self.sample(*arguments), CONFIGURATION, message)

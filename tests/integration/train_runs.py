@@ -223,6 +223,13 @@ class Resume(ProgramTest):
             result.stdout,
         )
 
+    def test_that_ends_within_its_warm_up_says_so(self):
+        said = "\nwarm-up       the run ended in it: no step had the whole learning rate, which comes after "
+        short = self.train(train__steps="default", train__seconds=0.05, schedule__warmup=100_000)
+        self.assert_done(short)
+        self.assertIn(said + "100000 steps (schedule.warmup); train longer, or set fewer\n", short.stdout)
+        self.assertNotIn(said, finished_run()[1].stdout)
+
     def test_another_thread_count_must_be_allowed(self):
         self.copy_finished_run()
         steps = STEPS + 1

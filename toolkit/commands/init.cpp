@@ -175,9 +175,11 @@ FoundDraft draft_of(const std::filesystem::path& data, bool small) {
     throw ConfigError(
         place + ": a configuration cannot name this: it is no UTF-8, or has control characters; rename it");
   std::string problems;
+  std::vector<std::string> known;
   for (const ConfiguredFamily* const one : families()) {
     const auto* const family = dynamic_cast<const ModelFamily*>(one);
     if (family == nullptr) continue;
+    if (!family->drafts().empty()) known.push_back(family->drafts());
     try {
       if (auto draft = family->draft(data, small)) {
         draft->name = plain_name(draft->name);
@@ -188,11 +190,7 @@ FoundDraft draft_of(const std::filesystem::path& data, bool small) {
     }
   }
   if (!problems.empty()) throw DataError(place + ": " + problems);
-  throw ConfigError(
-      place +
-      ": no data that dit-train knows; wanted: a folder with one folder of pictures per class, latents "
-      "(.npy or .safetensors), an IDX file of images beside its labels, or .npz frames of driving or a "
-      "JSON list of them");
+  throw ConfigError(place + ": no data that dit-train knows; wanted: " + listed(known, ", or "));
 }
 
 }  // namespace

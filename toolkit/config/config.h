@@ -183,7 +183,7 @@ struct EpochScheduleOptions {
   int64_t warmup = 5;    // epochs: from a tenth of the rate in the first to all of it in the last
   bool lowered = false;  // a tenth in the last 10 epochs, a hundredth in the last 5
 
-  // As the original driving planner does it: a run that is resumed within the warm-up begins at the whole
+  // As the original driving model does it: a run that is resumed within the warm-up begins at the whole
   // rate and then exceeds it.
   bool overshooting_resume = false;
 

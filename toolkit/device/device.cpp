@@ -2,10 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/cpu/Utils.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -17,6 +19,8 @@
 
 namespace dtk {
 namespace {
+
+constexpr std::array<const char*, 2> kBf16Instructions = {"avx512_bf16", "amx_bf16"};
 
 struct CudaDriver {
   int devices = 0;
@@ -185,6 +189,14 @@ std::optional<int64_t> available_bytes(c10::Device device) {
   const auto stats = allocator->getDeviceStats(device.index());
   const size_t free = allocator->getMemoryInfo(device.index()).first;
   return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
+}
+
+bool cpu_has_bf16() {
+  const auto known = at::cpu::get_cpu_capabilities();
+  return std::any_of(kBf16Instructions.begin(), kBf16Instructions.end(), [&](const char* name) {
+    const auto found = known.find(name);
+    return found != known.end() && found->second.toBool();
+  });
 }
 
 }  // namespace dtk

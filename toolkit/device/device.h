@@ -58,6 +58,9 @@ std::optional<int64_t> resident_bytes();
 /// with what LibTorch's allocator holds unused.
 std::optional<int64_t> available_bytes(c10::Device device);
 
+/// Whether this CPU has instructions for products in bf16; without them bf16 costs time.
+bool cpu_has_bf16();
+
 /// libcuda.so.1, or null where there is none. Never unloaded.
 inline void* cuda_driver() {
   return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -81,6 +81,19 @@ int64_t max_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMaxPlannedSamples;
 }
 
+// Of plans of each precision the one that fits `budget`; nothing where all do, or none.
+std::optional<policies::CpuPrecision> only_fitting(const std::vector<Plan>& plans,
+                                                   const std::optional<ByteSize>& budget) {
+  std::optional<policies::CpuPrecision> fitting;
+  if (!budget) return fitting;
+  for (const Plan& plan : plans) {
+    if (!plan.need_in(Capacity::allocator).fits(budget->bytes)) continue;
+    if (fitting) return std::nullopt;
+    fitting = plan.loaded.config.policies.precision.cpu;
+  }
+  return fitting;
+}
+
 }  // namespace
 
 MachineTooSmall::MachineTooSmall(const std::string& what)
@@ -118,8 +131,10 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
     precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
   const double seconds = plans[0].seconds + plans[1].seconds;
+  const auto only = only_fitting(plans, loaded.config.memory.budget);
   Plan plan = std::move(plans[peak_bytes(plans[0]) > peak_bytes(plans[1]) ? 0 : 1]);
   plan.seconds = seconds;
+  plan.only_precision = only;
   plan.precisions = std::move(precisions);
   return plan;
 }

@@ -51,6 +51,8 @@ struct Plan {
   double seconds = 0;                            // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
+  // That training then takes without measuring, as the other one's peak exceeds memory.budget.
+  std::optional<policies::CpuPrecision> only_precision;
   std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 
   /// The peak with the terms that take room of it.

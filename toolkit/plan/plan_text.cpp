@@ -85,13 +85,16 @@ std::string folded_text(const std::map<std::string, int64_t>& folded) {
   return "all but " + listed(loops, " and ") + ", which repeat";
 }
 
-std::string precisions_text(const std::vector<PossiblePrecision>& precisions, const ByteUnit& unit) {
+std::string precisions_text(const Plan& plan, const ByteUnit& unit) {
   std::vector<std::string> each;
-  for (const PossiblePrecision& one : precisions)
+  for (const PossiblePrecision& one : plan.precisions)
     each.push_back(fmt::format("{} {} in {}", policies::text_of(one.precision),
                                with_unit(one.peak_bytes, unit), one.phase));
-  return listed(each, ", ") +
-         "; training measures which is faster and its saved configuration keeps it; this is the larger";
+  const auto only = plan.only_precision;
+  return listed(each, ", ") + "; " +
+         (only ? fmt::format("training takes {}, as only that fits memory.budget", policies::text_of(*only))
+               : "training measures which is faster and its saved configuration keeps it") +
+         "; this is the larger";
 }
 
 // `known` is left out where "".
@@ -340,7 +343,7 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
         line("reserved", with_unit(plan.reserved.bytes, unit) +
                              " in segments that LibTorch's allocator takes and, while there is room, keeps");
   if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch, unit);
-  if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
+  if (!plan.precisions.empty()) text += line("precision", precisions_text(plan, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   if (!plan.data.empty()) text += line("data", plan.data);
   if (plan.loaded.inferred) {

@@ -1,4 +1,4 @@
-// dit-sample: images from a trained diffusion transformer, trajectories from a trained driving planner.
+// dit-sample: images from a trained diffusion transformer, trajectories from a trained driving model.
 #include <dtk/policies/guards.h>
 
 #include <cstdio>

@@ -77,6 +77,12 @@ void print_summary(const RunResult& result, bool verbose) {
                fmt::format("{} of these steps changed nothing: their loss or gradient was NaN or infinite",
                            result.skipped_steps));
   }
+  if (result.warmup > 0 && !result.stopped) {
+    print_line("warm-up",
+               fmt::format("the run ended in it: no step had the whole learning rate, which comes after {} "
+                           "steps (schedule.warmup); train longer, or set fewer",
+                           result.warmup));
+  }
   if (result.validation_loss) {
     print_line("validation",
                fmt::format("loss {:.4f} of {} held-out samples", *result.validation_loss, result.held_out));

@@ -5,7 +5,7 @@
 //      of a process that trains from `step` on, "changes" and "changes_of_result" what a resume changed that
 //      the weights do not, and do depend on. "resume" at step S takes back what the lines before say of
 //      later steps. parameters: trainable; flops_per_image: of a training step, where known
-//      (families/dit/flops.h; of the driving planner by the plan at the start); peak_flops: of the device,
+//      (families/dit/flops.h; of the driving model by the plan at the start); peak_flops: of the device,
 //      per second, where known or given (log.peak_tflops); time: seconds since 1970; data: their description;
 //      samples: those trained on; held_out: those of validation. With "synthetic": 1 for made-up samples, and
 //      with "skipped", "skipped_first" (paths and reasons) where corrupt files were left out
@@ -34,7 +34,7 @@
 // {"event": "memory_grows", "step", "bytes", "steps"}
 //      process_bytes less counted_bytes rose by so many within so many steps, 1,000 or, where lines are rarer
 //      than 250 steps, more: in each 250 of them
-// {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving planner also
+// {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving model also
 //      "ego_lateral", "ego_longitudinal" ...: the scores of the trajectories it draws for them
 //      (metrics.h), in m and m^2
 // {"event": "sample", "step", "path"}         a grid as a PNG, or latents or trajectories, as safetensors

@@ -27,6 +27,9 @@ struct StartPlan {
   DeviceOverhead beside = {};
   int64_t step_flops = 0;                             // of forward and backward, nothing twice; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
+
+  /// "" where there is a plan.
+  const std::string& why_not() const { return refusal.empty() ? problem : refusal; }
 };
 /// Reads what dit-plan --json or start_plan_json() printed. Throws FileError beginning with `name`.
 StartPlan read_start_plan(std::string_view json, const std::string& name);
@@ -36,7 +39,7 @@ StartPlan read_start_plan(std::string_view json, const std::string& name);
 std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                       std::optional<int64_t> available);
 
-/// What a planned run takes of the memory that has to hold it; the one judge of whether it fits.
+/// What a planned run takes of the memory that has to hold it, and whether it fits.
 struct MemoryNeed {
   policies::PhasePeak peak;  // of tensors on the device
   int64_t beside = 0;        // bytes that the device adds to them

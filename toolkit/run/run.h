@@ -38,8 +38,8 @@ struct Progress {
   double fraction = 0;  // of the run, in [0, 1]
   double loss = 0;
   double images_per_second = 0;
-  std::string sample_name = "images";  // what samples are called: frames, of the driving planner
-  std::optional<int64_t> peak_bytes;   // absent without memory.ledger
+  std::string sample_name = {};       // what samples are called: "images", "frames"
+  std::optional<int64_t> peak_bytes;  // absent without memory.ledger
   double elapsed_seconds = 0, remaining_seconds = 0;
 };
 
@@ -93,8 +93,9 @@ struct RunResult {
   double loss = 0;                            // mean over the last log interval
   std::vector<LoggedEscalation> escalations;  // of all processes of the run
   int64_t skipped_steps = 0;                  // of the trained ones, that changed nothing
+  int64_t warmup = 0;                         // steps, where the run ended before the last of them
   double images_per_second = 0;               // of this process, training time only
-  std::string sample_name = "images";         // what they are called
+  std::string sample_name = {};               // what they are called
   double exposed_wait_fraction = 0;           // of the training time: waiting for the loader
   int64_t ranks = 1;                          // that trained it
   policies::TrafficByCollective sent;         // by each of several, in a step

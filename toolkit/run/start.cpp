@@ -4,6 +4,7 @@
 #include <dtk/policies/advice.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "toolkit/checkpoint/store.h"
@@ -188,7 +189,7 @@ std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorl
     if (precision_is_open(one.config, device))
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
     const StartPlan plan = plan_run(world, std::move(one), device);
-    if (!plan.memory) return {std::nullopt, plan.problem + plan.refusal};  // one of them
+    if (!plan.memory) return {std::nullopt, plan.why_not()};
     return {need_of(plan, /*with_host=*/false).bytes()};
   });
 }
@@ -212,7 +213,7 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   if (!plans.empty() && plans.front().placement) return adopt_placement(loaded, *plans.front().placement);
   const std::string key = "policies.checkpoint.keep";
   std::string why = "nobody plans this run";
-  if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
+  if (!plans.empty()) why = plans.front().why_not();
   throw ConfigError(location_of(loaded, key) + key +
                     " = \"auto\" is chosen by the run's plan, and there is none: " + why + "; " +
                     policies::advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)) +
@@ -425,7 +426,12 @@ void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& load
 void resolve_threads(LoadedConfig& loaded, int64_t processes) {
   if (loaded.config.train.threads) return;
   loaded.config.train.threads = std::max<int64_t>(1, at::get_num_threads() / processes);
-  loaded.origins["train.threads"] = {Origin::Source::by_default, "the cores of this machine"};
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  loaded.origins["train.threads"] = {Origin::Source::by_default,
+                                     given != nullptr ? "OMP_NUM_THREADS"
+                                     : processes > 1
+                                         ? fmt::format("the cores of this machine, among {} ranks", processes)
+                                         : "the cores of this machine"};
 }
 
 }  // namespace dtk

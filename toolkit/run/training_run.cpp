@@ -171,6 +171,9 @@ class Run final : public TrainingRun {
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
     result.skipped_steps = skipped_steps_;
+    const ScheduleOptions& schedule = config_.schedule;
+    if (schedule.kind != ScheduleKind::epochs && trainer_.steps() < schedule.warmup)
+      result.warmup = schedule.warmup;
     result.sample_name = model_.sample_name;
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;

@@ -1,7 +1,7 @@
 // Dropout's masks on the CPU, drawn by all threads.
 //
 // LibTorch draws them on one thread, one number after the other (with MKL on Intel's processors alone by all
-// of them); of a driving planner's training step on two cores of another make that was half. Here a mask
+// of them); of a driving model's training step on two cores of another make that was half. Here a mask
 // costs the default generator one draw, the key of a sequence of which each element is a pure function of its
 // place: the same for any number of threads, and again when a segment is recomputed from the generator's
 // state.

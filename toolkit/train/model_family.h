@@ -110,6 +110,8 @@ class ModelFamily : public ConfiguredFamily {
   virtual std::optional<DataDraft> draft(const std::filesystem::path& /*data*/, bool /*small*/) const {
     return std::nullopt;
   }
+  /// The kinds of data of which there is a draft, as a refusal of others names them; "": none.
+  virtual std::string drafts() const { return ""; }
   /// What stands for them in a plan; their values are anything, as nothing is computed with them.
   virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
 

@@ -10,6 +10,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/random_streams.h"
+#include "toolkit/device/device.h"
 #include "toolkit/train/trial_step.h"
 
 namespace dtk {
@@ -28,8 +29,14 @@ using policies::CpuPrecision;
 struct Choice {
   CpuPrecision taken;
   std::string why;
-  bool unclear = false;  // fp32, although the fastest step was one in bf16
+  std::string note = {};  // behind the line that says so
 };
+
+// Of one that is taken for its bytes, whatever its time.
+std::string note_on_time(CpuPrecision taken) {
+  if (taken == CpuPrecision::fp32 || cpu_has_bf16()) return "";
+  return ", for which this CPU has no instructions: steps take several times as long";
+}
 
 bool fits(TrialStep& step) {
   try {
@@ -44,11 +51,11 @@ bool fits(TrialStep& step) {
 std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
   const bool fp32_fits = fits(exact), bf16_fits = fits(fast);
   if (fp32_fits && bf16_fits) return std::nullopt;
-  if (bf16_fits) return Choice{CpuPrecision::bf16, "a step in fp32 does not fit memory.budget", false};
-  return Choice{CpuPrecision::fp32,
-                fp32_fits ? "a step in bf16 does not fit memory.budget"
-                          : "a step fits memory.budget in neither bf16 nor fp32",
-                false};
+  if (bf16_fits)
+    return Choice{CpuPrecision::bf16, "a step in fp32 does not fit memory.budget",
+                  note_on_time(CpuPrecision::bf16)};
+  return Choice{CpuPrecision::fp32, fp32_fits ? "a step in bf16 does not fit memory.budget"
+                                              : "a step fits memory.budget in neither bf16 nor fp32"};
 }
 
 void heed(const std::function<bool()>& stop_requested) {
@@ -89,11 +96,12 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   TrialStep exact_one(quiet, *model, fp32, 1), fast_one(quiet, *model, bf16, 1);
   const policies::PrecisionTimes of_one = probe(exact_one, fast_one, 1);
   if (of_one.bf16_ms > kHopeless * of_one.fp32_ms)
-    return {CpuPrecision::fp32, policies::describe(of_one, "a step of one sample"), false};
+    return {CpuPrecision::fp32, policies::describe(of_one, "a step of one sample")};
   const policies::PrecisionTimes times = probe(exact, fast, kPairs);
   const bool bf16_is_faster = policies::bf16_is_faster(times);
+  const bool unclear = !bf16_is_faster && times.bf16_ms < times.fp32_ms;
   return {bf16_is_faster ? CpuPrecision::bf16 : CpuPrecision::fp32, policies::describe(times),
-          !bf16_is_faster && times.bf16_ms < times.fp32_ms};
+          unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs" : ""};
 }
 
 // A run that goes on by its own saved configuration, which holds the decision, keeps the figures behind it.
@@ -128,7 +136,7 @@ bool precision_is_open(const RunConfig& config, c10::Device device) {
 
 std::string take_planned_precision(LoadedConfig& loaded, policies::CpuPrecision taken,
                                    const std::string& why) {
-  return take(loaded, taken, {Origin::Source::planned, why});
+  return take(loaded, taken, {Origin::Source::planned, why}) + note_on_time(taken);
 }
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
@@ -144,15 +152,13 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   keep_figures(loaded, resumed);
   if (!precision_is_open(loaded.config, device)) return "";
   // The run itself says so then, with the whole story.
-  Choice choice{CpuPrecision::fp32, "not even the model fits", false};
+  Choice choice{CpuPrecision::fp32, "not even the model fits"};
   try {
     choice = measure(loaded.config, device, clock, stop_requested);
   } catch (const c10::OutOfMemoryError&) {
   }
   precision.cpu_measured = choice.why;
-  return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) +
-         (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
-                         : "");
+  return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) + choice.note;
 }
 
 }  // namespace dtk

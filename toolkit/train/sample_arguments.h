@@ -25,7 +25,7 @@ struct SampleUsage {
   std::string example;                    // likewise: "0,1,2"
   std::string purpose;                    // "for images and latents"
   std::string samples;                    // "samples of its classes"
-  std::string model = "";                 // "driving planner": what has no samples of other kinds; "": any
+  std::string model = "";                 // "driving model": what has no samples of other kinds; "": any
   std::string none_of_others = "";        // ", whose trajectories are drawn without noise": why
   std::string out;                        // what --out names: "FILE", "FOLDER"
   std::string example_out;                // "grid.png"

@@ -49,7 +49,7 @@ Front thinned(Front front) {
 }
 
 Front without_worse(Front all) {
-  // Stable: of equals the one that computes again earlier in the chain.
+  // Stable: of equals the one that is recomputed earlier in the chain.
   std::stable_sort(all.begin(), all.end(), [](const Partial& a, const Partial& b) {
     return a.kept_bytes != b.kept_bytes ? a.kept_bytes < b.kept_bytes : a.flops < b.flops;
   });

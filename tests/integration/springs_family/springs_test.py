@@ -281,7 +281,7 @@ class Springs(unittest.TestCase):
         self.assertIn(", --starts FILE, --images DIR\n", text)
         self.assertIn("\n  --spread S ", text)
         sample = ["--checkpoint", "whole", "--out", "o.npy"]
-        one_of = ("give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
+        one_of = ("give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving model, "
                   "--ask QUESTIONS, for LLaVA, --starts FILE, for springs, and --images DIR, for VGGT; ")
         for more, message in (
             ([], one_of + "none is given"),

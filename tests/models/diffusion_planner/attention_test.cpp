@@ -1,4 +1,4 @@
-// The driving planner's attention has dropout and masks of absent objects: fused all the same by CUDA's
+// The driving model's attention has dropout and masks of absent objects: fused all the same by CUDA's
 // rules, materialised on the CPU, whose report says where and with how many bytes.
 #include <ATen/ATen.h>
 
@@ -60,8 +60,7 @@ policies::PolicyReport attention_report(const policies::PolicySet& set) {
 
 }  // namespace
 
-TEST_CASE(
-    "the driving planner's attention with dropout and masks stays fused by CUDA's rules, backward too") {
+TEST_CASE("the driving model's attention with dropout and masks stays fused by CUDA's rules, backward too") {
   for (const bool bf16 : {true, false}) {
     CAPTURE(bf16);
     DrivingJob job;
@@ -85,7 +84,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("on the CPU the attention policy's report lists what of the driving planner runs materialised") {
+TEST_CASE("on the CPU the attention policy's report lists what of the driving model runs materialised") {
   const policies::CountingAllocatorGuard counting;
   DrivingJob job;
   job.model = small_diffusion_planner_options("H");

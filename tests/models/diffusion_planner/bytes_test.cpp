@@ -1,4 +1,4 @@
-// What the driving planner keeps for backward, by module: planned by CUDA's rules, and by the ledger on the
+// What the driving model keeps for backward, by module: planned by CUDA's rules, and by the ledger on the
 // CPU, against what was measured of the published code in PyTorch 2.11.
 //
 // A mixer block works on 64 x 128 elements a sequence and keeps of each 8 fp32 copies and 4 masks, and mean
@@ -88,7 +88,7 @@ TEST_CASE("a mixer block keeps exactly what its operators keep, in every encoder
 // computes all, 12 more of 268. UP stores the weights of attention; what H would keep more if it did was
 // measured, too. Of the actors' attention to each other the published code then keeps the scaled queries and,
 // as they are one tensor with keys and values, the unscaled ones; ours lets those go.
-TEST_CASE("planned by CUDA's rules, each part of the driving planner keeps what the published code keeps") {
+TEST_CASE("planned by CUDA's rules, each part of the driving model keeps what the published code keeps") {
   struct Row {
     std::string preset;
     bool bf16, stored_weights;
@@ -143,7 +143,7 @@ TEST_CASE("planned by CUDA's rules, each part of the driving planner keeps what 
 
 // The published code keeps 21.91 MB a sample for road borders, every distance of them; ours keeps of each
 // step the nearest pair. Its attention copies tokens to the layout (L, N, D) and back; ours has no copies.
-TEST_CASE("what the driving planner keeps of each part, to the byte") {
+TEST_CASE("what the driving model keeps of each part, to the byte") {
   const auto of = [](const std::string& preset, bool bf16) {
     return by_part(planned_per_sample(job_of(preset, bf16, false), kCuda));
   };

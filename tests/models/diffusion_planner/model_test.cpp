@@ -1,4 +1,4 @@
-// The driving planner against its originals: sizes, names, initial values, outputs and gradients.
+// The driving model against its originals: sizes, names, initial values, outputs and gradients.
 //
 // diffusion_planner/model.safetensors holds what the three originals (named in its .json) returned for the
 // weights of support/diffusion_planner/model.h and the scenes in the file: outputs, and the gradients of

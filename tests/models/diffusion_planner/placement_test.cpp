@@ -1,4 +1,4 @@
-// What checkpointing does for the driving planner at full size, planned by CUDA's rules: which blocks, how
+// What checkpointing does for the driving model at full size, planned by CUDA's rules: which blocks, how
 // many bytes fewer, at what arithmetic.
 #include <ATen/ATen.h>
 #include <dtk/policies/internal/path_globs.h>
@@ -57,8 +57,7 @@ bool is_among(const std::string& path, const Paths& globs) {
 
 }  // namespace
 
-TEST_CASE(
-    "globs of the driving planner's blocks and ends mean modules, and parts of all of them have names") {
+TEST_CASE("globs of the driving model's blocks and ends mean modules, and parts of all of them have names") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     models::DiffusionPlannerOptions options;
@@ -90,7 +89,7 @@ TEST_CASE(
 // as its own change for less memory does, 877.93 (73 %) with its mixers, 989.63 with both. In bf16, without
 // the loss, 764.04: 701.98, 159.39 and 97.33 are left. 21.9 MB of the loss are distances of road borders,
 // which ours does not keep.
-TEST_CASE("computing the driving planner's blocks again lets go of what was measured of the published code") {
+TEST_CASE("recomputing the driving model's blocks lets go of what was measured of the published code") {
   DrivingJob job = published_layout();
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
   const auto kept = [&](const Paths& targets) { return kept_per_sample(with_targets(job, targets)); };
@@ -110,8 +109,7 @@ TEST_CASE("computing the driving planner's blocks again lets go of what was meas
   CHECK(of_model(both(mixers, transformers)) == Approx(97.33).epsilon(0.005));
 }
 
-TEST_CASE(
-    "with the policies on their defaults the driving planner keeps a tenth, and recomputes little") {
+TEST_CASE("with the policies on their defaults the driving model keeps a tenth, and recomputes little") {
   const DrivingJob plain;
   DrivingJob all;
   all.policies = default_policies(all.model);
@@ -129,7 +127,7 @@ TEST_CASE(
   CHECK(step.backward == step_without.backward);
 }
 
-TEST_CASE("keep = auto: the driving planner's mixers are recomputed before any transformer block is") {
+TEST_CASE("keep = auto: the driving model's mixers are recomputed before any transformer block is") {
   const DrivingJob job;
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
   const PlacedJob placed = {[&](const Paths& recomputed, const ResultsByModule&) {

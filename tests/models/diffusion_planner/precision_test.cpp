@@ -1,4 +1,4 @@
-// What bf16 costs the driving planner's trajectories, with and without fp32 where poses and times enter the
+// What bf16 costs the driving model's trajectories, with and without fp32 where poses and times enter the
 // DiT and where trajectories leave it. Measured up to 92 m from the ego, against fp32: 0.091 m in the mean
 // and 0.40 m at most become 0.073 and 0.25 m; at the end of a draw 0.099 and 0.41 m become 0.089 and 0.33 m.
 #include <ATen/ATen.h>
@@ -111,7 +111,7 @@ Error error(const at::Tensor& positions, const at::Tensor& exact) {
 
 }  // namespace
 
-TEST_CASE("bf16 moves the driving planner's trajectories less where its ends stay fp32") {
+TEST_CASE("bf16 moves the driving model's trajectories less where its ends stay fp32") {
   Trained trained;
   const Drawn exact = draw(trained, {.enabled = policies::Enabled::off});
   const Drawn all = draw(trained, {.enabled = policies::Enabled::on, .fp32 = {}});

@@ -1,4 +1,4 @@
-// What the driving planner computes as published although one would not expect it.
+// What the driving model computes as published although one would not expect it.
 #include <ATen/ATen.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// How the driving planner runs: its modules through the seam, dropout, and what it refuses.
+// How the driving model runs: its modules through the seam, dropout, and what it refuses.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <dtk/policies/checkpoint.h>
@@ -79,7 +79,7 @@ std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std:
 
 }  // namespace
 
-TEST_CASE("every module of the driving planner runs through the seam once, in the order of paths()") {
+TEST_CASE("every module of the driving model runs through the seam once, in the order of paths()") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     DiffusionPlanner model = small_diffusion_planner(preset);
@@ -139,7 +139,7 @@ TEST_CASE("paths name what targets and fp32 ends are chosen by") {
   }
 }
 
-TEST_CASE("a module of the driving planner may run again after its forward pass is over") {
+TEST_CASE("a module of the driving model may run again after its forward pass is over") {
   for (const std::string preset : {"H", "UP"}) {
     DiffusionPlanner model = small_diffusion_planner(preset);
     struct Call {
@@ -189,7 +189,7 @@ TEST_CASE("with every module recomputed, nested, gradients with dropout are bit-
 }
 
 // The simulated device throws where a value is read.
-TEST_CASE("a training step of the driving planner reads no value, in fp32 and in bf16 with fp32 ends",
+TEST_CASE("a training step of the driving model reads no value, in fp32 and in bf16 with fp32 ends",
           "[device]") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
@@ -206,7 +206,7 @@ TEST_CASE("a training step of the driving planner reads no value, in fp32 and in
   }
 }
 
-TEST_CASE("the ends of the driving planner's trajectories stay fp32 under bf16 where it is asked for") {
+TEST_CASE("the ends of the driving model's trajectories stay fp32 under bf16 where it is asked for") {
   DiffusionPlanner model = small_diffusion_planner("H");
   policies::PolicyOptions options = policies::PolicyOptions::all_off();
   options.precision.enabled = policies::Enabled::on;
@@ -228,7 +228,7 @@ TEST_CASE("the ends of the driving planner's trajectories stay fp32 under bf16 w
   CHECK(results.at("decoder.dit.t_embedder.fc1") == at::kBFloat16);
 }
 
-TEST_CASE("the driving planner's dropout acts in training only") {
+TEST_CASE("the driving model's dropout acts in training only") {
   for (const std::string preset : {"H", "UP"}) {
     INFO(preset);
     const DiffusionPlanner model = dropping_diffusion_planner(preset, at::kCPU);

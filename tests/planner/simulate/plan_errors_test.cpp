@@ -201,7 +201,7 @@ TEST_CASE("an error in backward names the module whose backward it is, on the en
         std::string("aten::nonzero outside of all modules, in phase backward") + kShapeOfValues);
 }
 
-TEST_CASE("an error in what backward computes again names the module and says so") {
+TEST_CASE("an error in what backward recomputes names the module and says so") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   const policies::SavedTensorEngineGuard engine;
   CHECK(error_of(device, [&] {

@@ -190,7 +190,7 @@ TEST_CASE("a recomputation that runs its norms in another order takes their stat
   CHECK(count.known() == 0);
 }
 
-TEST_CASE("norms of statistics that change with the segment compute them again") {
+TEST_CASE("norms of statistics that change with the segment recompute them") {
   Fixture fixture;
   at::manual_seed(6);
   constexpr int64_t kChannels = 3;

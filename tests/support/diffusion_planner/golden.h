@@ -1,4 +1,4 @@
-// The original driving planner's numbers, and how far from them an implementation may be.
+// The original driving model's numbers, and how far from them an implementation may be.
 #pragma once
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-// Training of the driving planner as a program writes it: scenes, objective, policies, optimizer and ledger.
+// Training of the driving model as a program writes it: scenes, objective, policies, optimizer and ledger.
 // Run for real, or planned.
 #pragma once
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The driving planner Diffusion-Planner at the size of tests/fixtures/diffusion_planner/model.safetensors,
+// The driving model Diffusion-Planner at the size of tests/fixtures/diffusion_planner/model.safetensors,
 // with the weights that the original had when it made that file.
 #pragma once
 #include <ATen/ATen.h>

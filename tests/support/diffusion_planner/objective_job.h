@@ -1,4 +1,4 @@
-// The driving planner and frames of the sizes in tests/fixtures/diffusion_planner/frames, for tests of its
+// The driving model and frames of the sizes in tests/fixtures/diffusion_planner/frames, for tests of its
 // objective.
 #pragma once
 #include <ATen/ATen.h>
@@ -25,8 +25,7 @@ inline models::DiffusionPlannerOptions frame_diffusion_planner_options(const std
 inline diffusion_planner::TrajectoryObjectiveOptions objective_options_of(
     const models::DiffusionPlannerOptions& model) {
   diffusion_planner::TrajectoryObjectiveOptions options;
-  options.scales =
-      diffusion_planner::published_scales(diffusion_planner::sizes_of(model).lane_features);
+  options.scales = diffusion_planner::published_scales(diffusion_planner::sizes_of(model).lane_features);
   if (!model.upstream()) {
     options.augmentation.emplace();
     return options;
@@ -65,16 +64,17 @@ inline diffusion_planner::FrameBatch upstream_frames(const diffusion_planner::Fr
 /// frame_a, frame_b and frame_c as they are stored.
 inline diffusion_planner::FrameBatch golden_frames(const std::string& preset) {
   const diffusion_planner::Frames frames(std::string(DTK_FIXTURES) + "/diffusion_planner/frames/list.json",
-                      {.sizes = reduced_sizes()});
+                                         {.sizes = reduced_sizes()});
   const diffusion_planner::FrameBatch batch = frames.allocate(frames.size());
   for (int64_t i = 0; i < frames.size(); ++i) frames.read(i, batch, i);
   return preset == "UP" ? upstream_frames(batch) : batch;
 }
 
 /// Random numbers in frames of any model, on any device.
-inline diffusion_planner::FrameBatch random_frames(const models::DiffusionPlannerOptions& model, int64_t count,
-                                c10::Device device) {
-  diffusion_planner::FrameBatch batch = random_samples(diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model), count);
+inline diffusion_planner::FrameBatch random_frames(const models::DiffusionPlannerOptions& model,
+                                                   int64_t count, c10::Device device) {
+  diffusion_planner::FrameBatch batch =
+      random_samples(diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model), count);
   diffusion_planner::FrameBatch::fields(batch, [&](std::string_view, at::Tensor& tensor) {
     if (tensor.defined()) tensor = tensor.to(device);
   });

@@ -1,4 +1,4 @@
-// Policies in the driving planner.
+// Policies in the driving model.
 #pragma once
 #include <dtk/models/diffusion_planner.h>
 #include <dtk/models/diffusion_planner_modules.h>

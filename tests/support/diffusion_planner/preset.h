@@ -1,4 +1,4 @@
-// The driving planner of a published preset.
+// The driving model of a published preset.
 #pragma once
 #include <dtk/models/diffusion_planner_options.h>
 

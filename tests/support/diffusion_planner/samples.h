@@ -1,4 +1,4 @@
-// Samples of the driving planner for tests.
+// Samples of the driving model for tests.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -42,7 +42,9 @@ inline diffusion_planner::FrameSizes tiny_sizes() {
 }
 
 /// `count` samples of random numbers in every array of the layout.
-inline diffusion_planner::FrameBatch random_samples(diffusion_planner::FrameLayout layout, const diffusion_planner::FrameSizes& sizes, int64_t count) {
+inline diffusion_planner::FrameBatch random_samples(diffusion_planner::FrameLayout layout,
+                                                    const diffusion_planner::FrameSizes& sizes,
+                                                    int64_t count) {
   const std::vector<NpzArray> arrays = diffusion_planner::frame_arrays(layout, sizes);
   diffusion_planner::FrameBatch batch;
   diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
@@ -60,8 +62,10 @@ inline diffusion_planner::FrameBatch random_samples(diffusion_planner::FrameLayo
 /// Both have the same arrays, equal but for NaNs, which are no value of a sample.
 inline bool same_samples(const diffusion_planner::FrameBatch& a, const diffusion_planner::FrameBatch& b) {
   std::vector<at::Tensor> of_a, of_b;
-  diffusion_planner::FrameBatch::fields(a, [&](std::string_view, const at::Tensor& tensor) { of_a.push_back(tensor); });
-  diffusion_planner::FrameBatch::fields(b, [&](std::string_view, const at::Tensor& tensor) { of_b.push_back(tensor); });
+  diffusion_planner::FrameBatch::fields(
+      a, [&](std::string_view, const at::Tensor& tensor) { of_a.push_back(tensor); });
+  diffusion_planner::FrameBatch::fields(
+      b, [&](std::string_view, const at::Tensor& tensor) { of_b.push_back(tensor); });
   return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) {
                       return x.defined() == y.defined() &&

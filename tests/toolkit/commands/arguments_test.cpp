@@ -197,7 +197,7 @@ TEST_CASE("dit-sample: what must be given") {
   }
 }
 
-TEST_CASE("dit-sample: frames of the driving planner") {
+TEST_CASE("dit-sample: frames of the driving model") {
   const SampleArguments all = sample({"--checkpoint", "c", "--frames", "list.json", "--out", "drawn", "--raw",
                                       "--steps", "5", "--threads", "2", "--device", "cpu"});
   CHECK(all.own == Own{{"frames", "list.json"}, {"steps", 5}});

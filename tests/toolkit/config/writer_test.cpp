@@ -215,7 +215,7 @@ RunConfig driving_by_velocities() {
   return config;
 }
 
-/// What the published driving planner of this preset has otherwise.
+/// What the published driving model of this preset has otherwise.
 RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";

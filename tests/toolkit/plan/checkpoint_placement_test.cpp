@@ -271,7 +271,7 @@ TEST_CASE("what modules keep, as policies.checkpoint has it") {
   CHECK(options.keep == policies::SegmentKeeps(Paths{"blocks.0: attn_out", "blocks.1: fc2_out"}));
 }
 
-TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch it on compute all again") {
+TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch it on recompute all") {
   LoadedConfig loaded = automatic(1'000'000'000);
   loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
   const std::vector<PlanRow> rows = plan_table(loaded, kCpu);
@@ -348,9 +348,7 @@ TEST_CASE("keep = auto: a target that saves nothing is never recomputed") {
 TEST_CASE("keep = auto: a choice survives its JSON") {
   CheckpointPlacement placement{
       {"blocks.0", "blocks.2"}, {{"blocks.2", {"attn_out", "fc2_out"}}}, 4, 12, 24, 1000, 2000, 5};
-  const auto through = [](const CheckpointPlacement& one) {
-    return read_placement(placement_json(one));
-  };
+  const auto through = [](const CheckpointPlacement& one) { return read_placement(placement_json(one)); };
   CHECK(through(placement) == placement);
   placement.max_flops.reset();
   CHECK(through(placement) == placement);

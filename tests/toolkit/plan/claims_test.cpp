@@ -145,7 +145,7 @@ TEST_CASE("claims: times are those of a finished run's memory.json") {
              Catch::StartsWith("run/memory.json is none that dit-train wrote: "));
 }
 
-TEST_CASE("claims: a policy that computes nothing again costs no FLOPs, whatever another does") {
+TEST_CASE("claims: a policy that recomputes nothing costs no FLOPs, whatever another does") {
   LoadedConfig loaded;
   loaded.config.train.model = "diffusion_planner";
   loaded.config.train.steps = 2;

@@ -290,6 +290,7 @@ TEST_CASE("a precision that training will measure is planned both ways, and the 
   LoadedConfig probe = tiny_fp32(), fp32 = tiny_fp32(), bf16 = tiny_fp32();
   probe.config.policies.precision.cpu = policies::CpuPrecision::probe;
   bf16.config.policies.precision.cpu = policies::CpuPrecision::bf16;
+  CHECK(make_plan(probe, kCuda).precisions.empty());
   const Plan plan = make_plan(probe, kCpu);
   REQUIRE(plan.precisions.size() == 2);
   CHECK(plan.precisions[0].precision == policies::CpuPrecision::bf16);
@@ -297,8 +298,28 @@ TEST_CASE("a precision that training will measure is planned both ways, and the 
   CHECK(plan.precisions[1].precision == policies::CpuPrecision::fp32);
   CHECK(plan.precisions[1].peak_bytes == peak(make_plan(fp32, kCpu)));
   CHECK(peak(plan) == std::max(plan.precisions[0].peak_bytes, plan.precisions[1].peak_bytes));
-  CHECK(make_plan(probe, kCuda).precisions.empty());
   CHECK_THAT(plan_text("a.toml", plan), Catch::Contains("\nprecision  bf16 "));
+  CHECK_FALSE(plan.only_precision);
+}
+
+TEST_CASE("a budget that one precision fits decides between them") {
+  LoadedConfig probe = tiny_fp32();
+  probe.config.policies.precision.cpu = policies::CpuPrecision::probe;
+  const std::vector<PossiblePrecision> both = make_plan(probe, kCpu).precisions;
+  REQUIRE(both[0].peak_bytes != both[1].peak_bytes);
+  const PossiblePrecision smaller = both[0].peak_bytes < both[1].peak_bytes ? both[0] : both[1];
+  const auto within = [&](int64_t bytes) {
+    probe.config.memory.budget = ByteSize{bytes};
+    return make_plan(probe, kCpu);
+  };
+  const Plan plan = within(smaller.peak_bytes);
+  REQUIRE(plan.only_precision);
+  CHECK(*plan.only_precision == smaller.precision);
+  CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
+             Catch::Contains(std::string("; training takes ") + policies::text_of(smaller.precision) +
+                             ", as only that fits memory.budget; "));
+  CHECK_FALSE(within(smaller.peak_bytes - 1).only_precision);
+  CHECK_FALSE(within(peak(plan)).only_precision);
 }
 
 TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, and said so") {

@@ -1,4 +1,4 @@
-// The driving planner's learning rate, and how the project's own optimizer and average fit its training.
+// The driving model's learning rate, and how the project's own optimizer and average fit its training.
 #include "toolkit/train/lr_schedule.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Augmentation of the driving planner's frames: the ego's present state is shifted, its path leads back
+// Augmentation of the driving model's frames: the ego's present state is shifted, its path leads back
 // within two seconds, and everything is seen from the new present. B batch, N neighbours, V past and T future
 // steps.
 //

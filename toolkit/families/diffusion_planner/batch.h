@@ -1,4 +1,4 @@
-// Samples of the driving planner: what was seen around the ego vehicle and what happened next.
+// Samples of the driving model: what was seen around the ego vehicle and what happened next.
 #pragma once
 #include <ATen/core/Tensor.h>
 

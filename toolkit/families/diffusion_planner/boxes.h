@@ -1,4 +1,4 @@
-// Boxes on the road, for the driving planner's losses and augmentation. Lengths in m; "..." any dimensions.
+// Boxes on the road, for the driving model's losses and augmentation. Lengths in m; "..." any dimensions.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-// What is published of memory of the driving planner in training.
+// What is published of memory of the driving model in training.
 #pragma once
 #include <vector>
 

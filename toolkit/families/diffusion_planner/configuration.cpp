@@ -71,13 +71,13 @@ std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
   return models::resolved(options_of(config).model).num_heads;
 }
 
-// What the published driving planner of this preset was trained with, and where the policies act in it.
+// What the published driving model of this preset was trained with, and where the policies act in it.
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
   const models::DiffusionPlannerOptions& model = options_of(loaded.config).model;
   Options& training = options_of(loaded.config);
   const std::string of_preset = "as preset " + model.preset;
   const bool upstream = model.upstream();
-  settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving planner");
+  settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving model");
   settle(loaded, "diffusion_planner.process.prefix", training.process.prefix, !upstream, of_preset);
   settle(loaded, "diffusion_planner.loss.squared_error", training.loss.squared_error, upstream, of_preset);
   settle(loaded, "diffusion_planner.loss.neighbor", training.loss.neighbor, upstream ? 1.0 : 0.1, of_preset);
@@ -92,7 +92,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle(loaded, "policies.ema.warmup", policies.ema.warmup, false, "as published");
   if (!models::problems(model).empty()) return;  // check_rules() says what is wrong
   settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
-         models::checkpoint_targets(model), "the driving planner's blocks");
+         models::checkpoint_targets(model), "the driving model's blocks");
   settle(loaded, "policies.precision.fp32", policies.precision.fp32, models::fp32_ends(model),
          "where poses and times enter and leave");
 }

@@ -100,13 +100,13 @@ SampleUsage frames_usage() {
   return {.arguments = {{"frames", std::string()}, {"steps", int64_t{}, find_key("sample.steps")->allowed}},
           .value = "LIST",
           .example = "held_out.json",
-          .purpose = "for the driving planner",
+          .purpose = "for the driving model",
           .samples = "the trajectories of frames",
-          .model = "driving planner",
+          .model = "driving model",
           .none_of_others = ", whose trajectories are drawn without classes, guidance or noise",
           .out = "FOLDER",
           .example_out = "drawn",
-          .help = R"(  --frames LIST         a driving planner's frames: folder or list; --out FOLDER
+          .help = R"(  --frames LIST         a driving model's frames: folder or list; --out FOLDER
 )"};
 }
 

@@ -31,6 +31,7 @@ class Family final : public Configuration {
     return open_frames(loaded);
   }
 
+  std::string drafts() const override { return ".npz frames of driving or a JSON list of them"; }
   std::optional<DataDraft> draft(const std::filesystem::path& data, bool) const override {
     return draft_of_frames(data);
   }

@@ -1,4 +1,4 @@
-// Which files the samples of the driving planner are in.
+// Which files the samples of the driving model are in.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Frames of the driving planner as batches of a loader, and as the data of a run.
+// Frames of the driving model as batches of a loader, and as the data of a run.
 #pragma once
 #include <filesystem>
 
@@ -38,7 +38,7 @@ Batch batch_of(FrameBatch frames);
 /// FrameBatch has.
 FrameBatch frame_batch(Batch batch);
 
-/// How the driving planner of `config` reads its frames.
+/// How the driving model of `config` reads its frames.
 FrameOptions frame_options_of(const RunConfig& config);
 
 /// For a folder of .npz files or a JSON list of their paths, as ModelFamily::draft().

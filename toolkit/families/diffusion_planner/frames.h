@@ -1,4 +1,4 @@
-// Samples of the driving planner, read from their files as the training asks for them.
+// Samples of the driving model, read from their files as the training asks for them.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// From the driving planner's samples as files hold them to what its model takes: headings as cosine and sine,
+// From the driving model's samples as files hold them to what its model takes: headings as cosine and sine,
 // then normalised values. Between the two come the augmentations, which need metres.
 //
 // Everything runs on the samples' device and reads no value on the host.

@@ -1,4 +1,4 @@
-// Which arrays a file of one sample of the driving planner holds, and of which shapes.
+// Which arrays a file of one sample of the driving model holds, and of which shapes.
 #pragma once
 #include <dtk/models/diffusion_planner_options.h>
 

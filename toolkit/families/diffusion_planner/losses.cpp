@@ -137,7 +137,7 @@ at::Tensor Losses::total(const LossOptions& options) const {
   add(turn_indicator, options.turn_indicator);
   add(road_border, options.road_border);
   add(collision, options.collision);
-  if (!sum.defined()) throw std::invalid_argument("the driving planner's loss: every term has weight 0");
+  if (!sum.defined()) throw std::invalid_argument("the driving model's loss: every term has weight 0");
   return sum;
 }
 

@@ -1,4 +1,4 @@
-// The loss terms of the driving planner. B batch, P actors (the ego first), T future steps.
+// The loss terms of the driving model. B batch, P actors (the ego first), T future steps.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-// How far the driving planner's predictions are from what happened. B batch, P actors (the ego first), T
+// How far the driving model's predictions are from what happened. B batch, P actors (the ego first), T
 // steps; all in metres and poses of x, y, cos, sin.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What the driving planner is trained on: true trajectories as the network sees them, and their noised form
+// What the driving model is trained on: true trajectories as the network sees them, and their noised form
 // with a time for each actor and step; and the trajectories that it draws from noise, by DPM-Solver++. B
 // batch, P actors (the ego first, then neighbours), T future steps.
 #pragma once
@@ -22,7 +22,7 @@ struct TruePaths {
   at::Tensor absent;                // (B, P-1, T), bool
 };
 
-/// The driving planner's network for one batch: x (B, P, 1 + T, 4), times as in NoisedSample.
+/// The driving model's network for one batch: x (B, P, 1 + T, 4), times as in NoisedSample.
 using TrajectoryNetwork = std::function<at::Tensor(at::Tensor x, at::Tensor t)>;
 
 /// Present poses of all actors (B, P, 4); a neighbour that is not there now has all 0.

@@ -1,4 +1,4 @@
-// The scales of a driving planner's inputs in a file of their own: normalization.json, as the original reads
+// The scales of a driving model's inputs in a file of their own: normalization.json, as the original reads
 // it beside its weights.
 //
 // {"ego": {"mean": [10, 0, 0, 0], "std": [20, 20, 1, 1]}, "neighbor": ..., "lanes": ..., ...}: "ego" and

@@ -40,7 +40,7 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
     const auto given = scales.find(array.key);
     if (given != scales.end() && given->second.mean.size() == wanted) continue;
     throw std::invalid_argument(
-        c10::str("the driving planner's objective: ", array.key, " has ",
+        c10::str("the driving model's objective: ", array.key, " has ",
                  given == scales.end() ? std::string("no scale")
                                        : c10::str("a scale of ", given->second.mean.size(), " features"),
                  "; diffusion_planner.preset = \"", model.preset, "\" needs one of ", wanted,
@@ -51,7 +51,7 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
 void check_shape(const DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options) {
   if (!model.upstream() || !options.augmentation) return;
   throw std::invalid_argument(
-      c10::str("the driving planner's objective: frames of diffusion_planner.preset = \"", model.preset,
+      c10::str("the driving model's objective: frames of diffusion_planner.preset = \"", model.preset,
                "\" do not tell the ego's shape, which the augmentation needs; leave the augmentation out"));
 }
 
@@ -194,7 +194,7 @@ void TrajectoryObjective::check(const FrameBatch& batch, bool with_futures) cons
     wanted.insert(wanted.end(), array->shape.begin(), array->shape.end());
     if (count > 0 && tensor.defined() && tensor.sizes() == wanted) return;
     throw std::invalid_argument(
-        c10::str("a batch of the driving planner's frames: ", key, " is ",
+        c10::str("a batch of the driving model's frames: ", key, " is ",
                  tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; diffusion_planner.preset = \"",
                  model_.preset, "\" reads the shape [N, ", c10::Join(", ", array->shape),
                  "], with the N >= 1 of ego_current_state (", count,

@@ -1,4 +1,4 @@
-// All that training the driving planner needs beside the model: the loss of frames as their files hold them,
+// All that training the driving model needs beside the model: the loss of frames as their files hold them,
 // and the trajectories that validation draws. B batch, P actors (the ego first), T future steps.
 //
 // Everything runs on the device of the frames, which is the model's. No value is read on the host and no

@@ -1,4 +1,4 @@
-// Options of the driving planner's training: objective, sampler, augmentation and learning rate, free of
+// Options of the driving model's training: objective, sampler, augmentation and learning rate, free of
 // LibTorch. (dtk::planner, which plans memory, is something else.)
 //
 // Defaults are those of preset H. Where the original has a defect that is repaired here, a switch named after

@@ -1,4 +1,4 @@
-// What the driving planner's ego must not come near: road borders and other traffic. B batch, T steps.
+// What the driving model's ego must not come near: road borders and other traffic. B batch, T steps.
 #pragma once
 #include <ATen/core/Tensor.h>
 

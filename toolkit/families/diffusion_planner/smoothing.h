@@ -1,4 +1,4 @@
-// The drivable trajectory nearest to a recorded one, for the driving planner's augmentation: four small least
+// The drivable trajectory nearest to a recorded one, for the driving model's augmentation: four small least
 // squares for heading, speed, acceleration and curvature, and the path that the last two lead along.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// The driving planner with its objective, over frames.
+// The driving model with its objective, over frames.
 #pragma once
 #include <dtk/models/diffusion_planner.h>
 

@@ -1,4 +1,4 @@
-// Whether weights are those of a driving planner, and what to set where they are not.
+// Whether weights are those of a driving model, and what to set where they are not.
 //
 // Files of the original's trainers, latest.pth or the like, are dicts with the keys "model" and
 // "ema_state_dict" beside the state of the training, all names under "module." where several processes

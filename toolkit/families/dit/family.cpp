@@ -48,6 +48,10 @@ class Family final : public Configuration {
     return image_data(loaded.config, dit::open_data(loaded, before, progress), before);
   }
 
+  std::string drafts() const override {
+    return "a folder with one folder of pictures per class, latents (.npy or .safetensors), an IDX file of "
+           "images beside its labels";
+  }
   std::optional<DataDraft> draft(const std::filesystem::path& data, bool small) const override {
     return draft_of_images(data, small);
   }

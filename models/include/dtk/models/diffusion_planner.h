@@ -1,4 +1,4 @@
-// Diffusion-Planner, a driving planner (Zheng et al., 2025, and the fork behind Autoware's): an encoder of
+// Diffusion-Planner, a driving model (Zheng et al., 2025, and the fork behind Autoware's): an encoder of
 // the scene, one token an object, and a DiT that denoises the future of the ego and its neighbours jointly.
 // Names, shapes, initialisation and quirks are those of the published code.
 //

@@ -1,4 +1,4 @@
-// Modules of the driving planner by what they are: those that policies begin with, and the parts that its
+// Modules of the driving model by what they are: those that policies begin with, and the parts that its
 // bytes are summed up by. Free of LibTorch.
 //
 // Lists are globs over DiffusionPlanner::paths(), "*" for one component, as policies take them. All throw

@@ -1,4 +1,4 @@
-// Sizes of the driving planner Diffusion-Planner, free of LibTorch so that configuration code stays quick to
+// Sizes of the driving model Diffusion-Planner, free of LibTorch so that configuration code stays quick to
 // compile.
 #pragma once
 #include <array>

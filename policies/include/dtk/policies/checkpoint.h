@@ -1,4 +1,4 @@
-// Activation checkpointing: a segment keeps its inputs only, and backward computes the rest again.
+// Activation checkpointing: a segment keeps its inputs only, and backward recomputes the rest.
 //
 // Non-reentrant, on the stack of saved-tensor layers (saved_tensors.h): forward builds the ordinary graph,
 // whose saved tensors are dropped; the first of them that backward asks for runs the segment once more and

@@ -1,4 +1,4 @@
-// dit-sample for the driving planner: what it refuses, with its exact message, and what it writes.
+// dit-sample for the driving model: what it refuses, with its exact message, and what it writes.
 #include "toolkit/families/diffusion_planner/drawing.h"
 
 #include <ATen/ATen.h>
@@ -60,7 +60,7 @@ const Frames& frames_of(const Drawing& drawing) {
 
 }  // namespace
 
-TEST_CASE("dit-sample: classes are for images, frames for the driving planner") {
+TEST_CASE("dit-sample: classes are for images, frames for the driving model") {
   SampleArguments classes, frames;
   classes.own["classes"] = std::string("0");
   frames.own["frames"] = "list.json";
@@ -70,10 +70,10 @@ TEST_CASE("dit-sample: classes are for images, frames for the driving planner") 
   check("dit", classes);
   check("diffusion_planner", frames);
   CHECK(error_text<ConfigError>([&] { check("diffusion_planner", classes); }) ==
-        "--classes 0: the model of runs/mine is a driving planner, which has none; draw the trajectories of "
+        "--classes 0: the model of runs/mine is a driving model, which has none; draw the trajectories of "
         "frames with --frames LIST --out FOLDER");
   CHECK(error_text<ConfigError>([&] { check("dit", frames); }) ==
-        "--frames list.json: the model of runs/mine is no driving planner; draw samples of its classes with "
+        "--frames list.json: the model of runs/mine is no driving model; draw samples of its classes with "
         "--classes LIST --out FILE");
 }
 

@@ -1,4 +1,4 @@
-// Which frames of the driving planner a folder or a JSON list names, and what is refused.
+// Which frames of the driving model a folder or a JSON list names, and what is refused.
 #include "toolkit/families/diffusion_planner/frame_list.h"
 
 #include "support/catch.h"

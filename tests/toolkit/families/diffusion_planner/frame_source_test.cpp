@@ -1,4 +1,4 @@
-// Frames of the driving planner through the loader that images take.
+// Frames of the driving model through the loader that images take.
 #include "toolkit/families/diffusion_planner/frame_source.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Frames of the driving planner: reading them into batches, what is refused, and writing them.
+// Frames of the driving model: reading them into batches, what is refused, and writing them.
 #include "toolkit/families/diffusion_planner/frames.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The driving planner's loss terms and their gradients against the original's, term by term.
+// The driving model's loss terms and their gradients against the original's, term by term.
 #include "toolkit/families/diffusion_planner/losses.h"
 
 #include <ATen/ATen.h>
@@ -168,7 +168,7 @@ TEST_CASE(
   CHECK_FALSE(one.losses().collision.defined());
   one.loss = {.ego = 0, .neighbor = 0, .turn_indicator = 0, .road_border = 0};
   CHECK(test::error_text<std::invalid_argument>(total) ==
-        "the driving planner's loss: every term has weight 0");
+        "the driving model's loss: every term has weight 0");
 }
 
 TEST_CASE("diffusion_planner losses: defaults are the original's weights") {

@@ -1,4 +1,4 @@
-// The driving planner's validation against the original's, in its batches and in others.
+// The driving model's validation against the original's, in its batches and in others.
 #include "toolkit/families/diffusion_planner/metrics.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The driving planner's training samples against the original's.
+// The driving model's training samples against the original's.
 #include "toolkit/families/diffusion_planner/noise.h"
 
 #include <ATen/ATen.h>

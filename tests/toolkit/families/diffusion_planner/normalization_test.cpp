@@ -1,4 +1,4 @@
-// The scales of the driving planner's inputs, from the original's normalization.json and to one.
+// The scales of the driving model's inputs, from the original's normalization.json and to one.
 #include "toolkit/families/diffusion_planner/normalization.h"
 
 #include <ATen/core/Tensor.h>

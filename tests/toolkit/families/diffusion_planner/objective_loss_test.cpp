@@ -1,4 +1,4 @@
-// The driving planner's loss of whole frames: against its pieces put together by hand, in every preset, with
+// The driving model's loss of whole frames: against its pieces put together by hand, in every preset, with
 // and without augmentation.
 #include <ATen/ATen.h>
 #include <dtk/policies/guards.h>
@@ -249,19 +249,19 @@ TEST_CASE("diffusion_planner objective: what cannot be learnt is refused before 
   options = objective_options_of(h);
   options.scales.erase("polygons");
   CHECK(refusal(h, options) ==
-        "the driving planner's objective: polygons has no scale; diffusion_planner.preset = \"H\" needs one "
+        "the driving model's objective: polygons has no scale; diffusion_planner.preset = \"H\" needs one "
         "of 3; take "
         "published_scales(), or a file of this model's (read_normalization())");
   options = objective_options_of(up);
   options.scales = published_scales(33);
   CHECK(refusal(up, options) ==
-        "the driving planner's objective: lanes has a scale of 33 features; diffusion_planner.preset = "
+        "the driving model's objective: lanes has a scale of 33 features; diffusion_planner.preset = "
         "\"UP\" needs one "
         "of 12; take published_scales(), or a file of this model's (read_normalization())");
   options = objective_options_of(up);
   options.augmentation.emplace();
   CHECK(refusal(up, options) ==
-        "the driving planner's objective: frames of diffusion_planner.preset = \"UP\" do not tell the ego's "
+        "the driving model's objective: frames of diffusion_planner.preset = \"UP\" do not tell the ego's "
         "shape, which the augmentation needs; leave the augmentation out");
 }
 
@@ -276,7 +276,7 @@ TEST_CASE("diffusion_planner objective: frames of another size, or without an ar
   const std::string advice =
       "], with the N >= 1 of ego_current_state (3); read the frames with sizes_of() and "
       "layout_of() of the model's options";
-  const std::string where = "a batch of the driving planner's frames: ";
+  const std::string where = "a batch of the driving model's frames: ";
   CHECK(refusal([](FrameBatch& frames) { frames.lanes = frames.lanes.narrow(1, 0, 5); }) ==
         where + "lanes is [3, 5, 20, 33]; diffusion_planner.preset = \"H\" reads the shape [N, 6, 20, 33" +
             advice);

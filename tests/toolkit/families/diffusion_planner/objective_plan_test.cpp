@@ -1,4 +1,4 @@
-// The driving planner's step with its objective, planned: where nothing is computed, every read of a value is
+// The driving model's step with its objective, planned: where nothing is computed, every read of a value is
 // an error.
 #include <ATen/ATen.h>
 

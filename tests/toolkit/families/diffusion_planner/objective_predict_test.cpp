@@ -1,4 +1,4 @@
-// Trajectories that the driving planner draws of whole frames, and how they are scored.
+// Trajectories that the driving model draws of whole frames, and how they are scored.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>

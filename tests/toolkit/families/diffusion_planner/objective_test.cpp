@@ -1,4 +1,4 @@
-// All of the driving planner's objective on the test device: on the simulated one every read of a value, and
+// All of the driving model's objective on the test device: on the simulated one every read of a value, and
 // every shape that depends on one, is an error.
 #include <ATen/ATen.h>
 #include <dtk/policies/guards.h>

@@ -1,4 +1,4 @@
-// Whole runs of the driving planner, on frames of the fixture.
+// Whole runs of the driving model, on frames of the fixture.
 #include "toolkit/run/run.h"
 
 #include <ATen/ATen.h>

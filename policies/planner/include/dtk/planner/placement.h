@@ -17,8 +17,8 @@ namespace dtk::planner {
 /// One way to run a segment.
 struct SegmentLevel {
   int64_t kept_bytes = 0;     // from its forward pass to the end of its backward pass
-  int64_t working_bytes = 0;  // beside those, while its backward pass runs: what it computes again
-  int64_t flops = 0;          // of what it computes again
+  int64_t working_bytes = 0;  // beside those, while its backward pass runs: what it recomputes
+  int64_t flops = 0;          // of what it recomputes
 };
 
 /// A segment, with at least one level.

@@ -68,6 +68,7 @@ function(dtk_library name)
     target_include_directories(dtk_${name} PRIVATE ${DTK_ROOM_ROOTS})
   endif()
   dtk_together(dtk_${name} ${DTK_UNITY})
+  dtk_use_compiled_headers(dtk_${name} dtk_library_headers)
 endfunction()
 
 # dtk_room(<files>): the folder's part of the library. Target <library>_<room> compiles it alone, file by file, and
@@ -93,11 +94,17 @@ function(dtk_room)
   set_property(GLOBAL APPEND PROPERTY dtk_${DTK_ROOM_LIBRARY}_rooms ${room})
 endfunction()
 
-# With DTK_UNITY, programs that include much the same read it from one compiled file; the other presets show an include
-# that is missing. The compiler takes it only where its options are those that it was made with.
-# dtk_compiled_headers(<name> <header> <empty program> [options]); <name> is a target that nothing else builds.
-function(dtk_compiled_headers name header source)
-  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+# With DTK_UNITY, files that include much the same read it from one compiled file; the other presets and <library>_alone
+# show an include that is missing. The compiler takes it only where its options are those that it was made with, and
+# libraries' are not programs'.
+# dtk_compiled_headers(<name> LIBRARY|PROGRAM <header> <its empty source> [options]); <name> is a target that nothing else
+# builds.
+function(dtk_compiled_headers name kind header source)
+  if(kind STREQUAL "LIBRARY")
+    add_library(${name} OBJECT EXCLUDE_FROM_ALL ${source})
+  else()
+    add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  endif()
   dtk_configure_target(${name})
   target_compile_options(${name} PRIVATE ${ARGN})
   target_precompile_headers(${name} PRIVATE ${header})

@@ -1,0 +1,1 @@
+// Owner of the compiled headers: nothing links it.

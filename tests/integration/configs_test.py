@@ -1,7 +1,7 @@
 """configs_test.py DIT_TRAIN CONFIGS: each shipped configuration is read, its model is the one that it names, and its
 objective, optimizer, policies and sampler train and sample: two steps with a narrower model, once on made-up samples,
 once on files of the kind, the name and the shape that its [data] gives, which is taken as it is. Those of the driving
-planner are read here and trained by driving_test.py."""
+model are read here and trained by driving_test.py."""
 
 import json
 import re

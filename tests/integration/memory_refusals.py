@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+from pathlib import Path
 
 import programs
 from programs import LAST, STEPS, ProgramTest, skip_if_sanitized
@@ -186,6 +187,9 @@ class Budget(ProgramTest):
         self.assertEqual({chosen[2], chosen[5]}, {"fp32", "bf16"})
         self.assertGreater(int(chosen[3]), int(chosen[4]))
         self.assertEqual(chosen[4], smaller)
+        has_bf16 = re.search(r"\b(?:avx512_bf16|amx_bf16)\b", Path("/proc/cpuinfo").read_text())
+        slow = "\nbf16 is taken as only that fits; this CPU has no instructions for it, so a step takes several times as long"
+        self.assertEqual(slow in result.stdout, chosen[5] == "bf16" and not has_bf16)
         saved = (self.folder / "run/config.toml").read_text()
         self.assertIn(f'\ncpu = "{chosen[5]}"  # {chosen[1]}\n', saved)
         result = self.train(memory__budget=chosen[3], train__out="both", **values)  # has room for both

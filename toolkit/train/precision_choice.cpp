@@ -29,13 +29,16 @@ using policies::CpuPrecision;
 struct Choice {
   CpuPrecision taken;
   std::string why;
-  std::string note = {};  // behind the line that says so
+  bool unclear = false;    // fp32, although the fastest step was one in bf16
+  bool for_bytes = false;  // the only one that fits, whatever its time
 };
 
-// Of one that is taken for its bytes, whatever its time.
-std::string note_on_time(CpuPrecision taken) {
-  if (taken == CpuPrecision::fp32 || cpu_has_bf16()) return "";
-  return ", for which this CPU has no instructions: steps take several times as long";
+void note_on_time(LoadedConfig& loaded, CpuPrecision taken) {
+  if (taken == CpuPrecision::fp32 || cpu_has_bf16()) return;
+  loaded.notes.emplace_back(
+      "bf16 is taken as only that fits; this CPU has no instructions for it, so a step takes several times "
+      "as "
+      "long as in fp32");
 }
 
 bool fits(TrialStep& step) {
@@ -52,8 +55,8 @@ std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
   const bool fp32_fits = fits(exact), bf16_fits = fits(fast);
   if (fp32_fits && bf16_fits) return std::nullopt;
   if (bf16_fits)
-    return Choice{CpuPrecision::bf16, "a step in fp32 does not fit memory.budget",
-                  note_on_time(CpuPrecision::bf16)};
+    return Choice{
+        .taken = CpuPrecision::bf16, .why = "a step in fp32 does not fit memory.budget", .for_bytes = true};
   return Choice{CpuPrecision::fp32, fp32_fits ? "a step in bf16 does not fit memory.budget"
                                               : "a step fits memory.budget in neither bf16 nor fp32"};
 }
@@ -99,9 +102,8 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
     return {CpuPrecision::fp32, policies::describe(of_one, "a step of one sample")};
   const policies::PrecisionTimes times = probe(exact, fast, kPairs);
   const bool bf16_is_faster = policies::bf16_is_faster(times);
-  const bool unclear = !bf16_is_faster && times.bf16_ms < times.fp32_ms;
   return {bf16_is_faster ? CpuPrecision::bf16 : CpuPrecision::fp32, policies::describe(times),
-          unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs" : ""};
+          !bf16_is_faster && times.bf16_ms < times.fp32_ms};
 }
 
 // A run that goes on by its own saved configuration, which holds the decision, keeps the figures behind it.
@@ -136,7 +138,8 @@ bool precision_is_open(const RunConfig& config, c10::Device device) {
 
 std::string take_planned_precision(LoadedConfig& loaded, policies::CpuPrecision taken,
                                    const std::string& why) {
-  return take(loaded, taken, {Origin::Source::planned, why}) + note_on_time(taken);
+  note_on_time(loaded, taken);
+  return take(loaded, taken, {Origin::Source::planned, why});
 }
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
@@ -158,7 +161,10 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   } catch (const c10::OutOfMemoryError&) {
   }
   precision.cpu_measured = choice.why;
-  return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) + choice.note;
+  if (choice.for_bytes) note_on_time(loaded, choice.taken);
+  return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) +
+         (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
+                         : "");
 }
 
 }  // namespace dtk

@@ -79,7 +79,7 @@ class TrainableModel {
   virtual std::unique_ptr<TrainableModel> with_own_seam() const = 0;
 
   /// The loss of `batch`, which lies on any device: a scalar, fp32; a mean over its samples, for the driving
-  /// planner also over what is there in them (losses.h), so that micro-batches count alike. In training
+  /// model also over what is there in them (losses.h), so that micro-batches count alike. In training
   /// dropout and augmentation act, with draws from the device's default generator and from `noise`, a
   /// generator of the device. Reads no tensor's value on the host.
   virtual at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const = 0;

@@ -181,7 +181,7 @@ TEST_CASE("dit-sample: what must be given") {
         "give exactly one of --checkpoint DIR and --weights FILE; both are given");
   const std::string of_two =
       "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving "
-      "planner, --ask QUESTIONS, for LLaVA, and --images DIR, for VGGT; ";
+      "model, --ask QUESTIONS, for LLaVA, and --images DIR, for VGGT; ";
   CHECK(error({"--checkpoint", "c", "--out", "a.png"}) == of_two + "none is given");
   CHECK(sample_error({"--frames", "f"}) == of_two + "several are given");
   CHECK(error({"--checkpoint", "c", "--classes", "0"}) ==

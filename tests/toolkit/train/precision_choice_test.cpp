@@ -240,9 +240,8 @@ TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
     const std::string measured = text_of(loaded.origins.at("policies.precision.cpu"));
     const bool slow =
         taken == "bf16" && !cpu_has_bf16() && measured.find("does not fit") != std::string::npos;
-    CHECK(line ==
-          "precision on this CPU, " + measured + "; taken: " + taken +
-              (slow ? ", for which this CPU has no instructions: steps take several times as long" : ""));
+    CHECK(line == "precision on this CPU, " + measured + "; taken: " + taken);
+    CHECK(loaded.notes.size() == (slow ? 1 : 0));
     return taken + ", " + measured;
   };
   const std::string larger = fp32 < bf16 ? "bf16" : "fp32", smaller = fp32 < bf16 ? "fp32" : "bf16";

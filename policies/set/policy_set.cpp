@@ -83,6 +83,17 @@ void check_ranks(const PolicyOptions& options, const Subject& subject) {
   }
 }
 
+// Of a training, whose options may well be those of its results' use too.
+void check_training(const PolicyOptions& options) {
+  for (const PolicyKind* const kind : inference_kinds()) {
+    if (kind->acts_in_training() || kind->enabled(options) != Enabled::on) continue;
+    throw PolicyError(
+        "policies." + kind->name() + ".enabled",
+        " = true has no effect in a training: it acts in passes without gradient of a model that "
+        "is trained; leave it at \"default\", by which it does so");
+  }
+}
+
 }  // namespace
 
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
@@ -92,6 +103,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       kinds_(subject.training ? policy_kinds(subject.shards == nullptr ? 1 : subject.shards->ranks())
                               : inference_kinds()) {
   check_ranks(options, subject);
+  if (subject.training) check_training(options);
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
   for (const auto& [name, parameter] : subject.parameters) {
     if (!parameter.requires_grad()) mark_frozen(parameter);

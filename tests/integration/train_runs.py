@@ -362,8 +362,10 @@ class Trace(ProgramTest):
         weights = [self.folder / run / "checkpoints" / f"step-{STEPS:08}" / "model.safetensors" for run in ("plain", "traced")]
         self.assertEqual(weights[0].read_bytes(), weights[1].read_bytes())
 
-    def test_of_fewer_steps_nothing_is_written(self):
-        self.assert_done(self.train("--out", "short", "--trace", "t.json", "--set", "train.steps=4"))
+    def test_of_fewer_steps_nothing_is_written_and_the_run_says_so(self):
+        short = self.train("--out", "short", "--trace", "t.json", "--set", "train.steps=4")
+        self.assert_done(short)
+        self.assertIn("\n--trace t.json: not written, as this process made 4 steps; it is of steps 3 to 5\n", short.stdout)
         self.assertFalse((self.folder / "t.json").exists())
 
     def test_a_file_that_cannot_be_written_is_refused_before_the_first_step(self):

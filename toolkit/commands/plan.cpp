@@ -131,7 +131,7 @@ std::string advice_of(const PlanJob& job, const Plan& plan) {
 
 void check_budget(const PlanJob& job, const Plan& plan) {
   const MemoryNeed need = plan.need_in(kBudget);
-  if (need.fits(job.budget) || plan.only_precision) return;
+  if (need.fits(job.budget)) return;
   throw Error(ExitCode::memory,
               "does not fit into memory.budget: " + excess_text(need, *job.budget) + advice_of(job, plan));
 }

@@ -200,7 +200,9 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   if (extension == ".npy") {
     latents = stored_npy(*file, path);
     if (files.labels.empty())
-      refuse_data(path, "a .npy file holds no labels; give data.labels, a .npy file of int64");
+      refuse_data(path,
+                  "a .npy file holds no labels; give data.labels, a .npy file of int64 (--init takes "
+                  "labels.npy beside it)");
   } else {
     const Safetensors content(*file, path);
     latents = content.find("latents");

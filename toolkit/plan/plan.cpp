@@ -81,17 +81,12 @@ int64_t max_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMaxPlannedSamples;
 }
 
-// Of plans of each precision the one that fits `budget`; nothing where all do, or none.
-std::optional<policies::CpuPrecision> only_fitting(const std::vector<Plan>& plans,
-                                                   const std::optional<ByteSize>& budget) {
-  std::optional<policies::CpuPrecision> fitting;
-  if (!budget) return fitting;
-  for (const Plan& plan : plans) {
-    if (!plan.need_in(Capacity::allocator).fits(budget->bytes)) continue;
-    if (fitting) return std::nullopt;
-    fitting = plan.loaded.config.policies.precision.cpu;
-  }
-  return fitting;
+// Of plans of each precision: training takes the one that alone fits memory.budget, and else may take the
+// larger.
+const Plan& to_report(const std::vector<Plan>& plans, bool only_one_fits) {
+  const auto by_peak = [](const Plan& a, const Plan& b) { return peak_bytes(a) < peak_bytes(b); };
+  const auto [smallest, largest] = std::minmax_element(plans.begin(), plans.end(), by_peak);
+  return only_one_fits ? *smallest : *largest;
 }
 
 }  // namespace
@@ -130,11 +125,14 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
-  const double seconds = plans[0].seconds + plans[1].seconds;
-  const auto only = only_fitting(plans, loaded.config.memory.budget);
-  Plan plan = std::move(plans[peak_bytes(plans[0]) > peak_bytes(plans[1]) ? 0 : 1]);
-  plan.seconds = seconds;
-  plan.only_precision = only;
+  const std::optional<ByteSize>& budget = loaded.config.memory.budget;
+  const auto fitting = std::count_if(plans.begin(), plans.end(), [&](const Plan& one) {
+    return !budget || one.need_in(Capacity::allocator).fits(budget->bytes);
+  });
+  Plan plan = to_report(plans, fitting == 1);
+  plan.seconds = 0;
+  for (const Plan& one : plans) plan.seconds += one.seconds;
+  if (fitting == 1) plan.only_precision = plan.loaded.config.policies.precision.cpu;
   plan.precisions = std::move(precisions);
   return plan;
 }

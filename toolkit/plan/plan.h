@@ -49,9 +49,9 @@ struct Plan {
   policies::TrafficByCollective sent = {};       // of several ranks: by this one, in a step
   int64_t rank = 0, rank_with_most = 0;          // of several: this one; PlannedRun::rank_with_most
   double seconds = 0;                            // that planning took
-  // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
+  // Both, where the CPU's precision is not known before training: the plan is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
-  // That training then takes without measuring, as the other one's peak exceeds memory.budget.
+  // The one of them that alone fits memory.budget, so that training takes it: the plan is then of that.
   std::optional<policies::CpuPrecision> only_precision;
   std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 

@@ -92,9 +92,9 @@ std::string precisions_text(const Plan& plan, const ByteUnit& unit) {
                                with_unit(one.peak_bytes, unit), one.phase));
   const auto only = plan.only_precision;
   return listed(each, ", ") + "; " +
-         (only ? fmt::format("training takes {}, as only that fits memory.budget", policies::text_of(*only))
-               : "training measures which is faster and its saved configuration keeps it") +
-         "; this is the larger";
+         (only
+              ? fmt::format("training takes {}, as only that fits memory.budget", policies::text_of(*only))
+              : "training measures which is faster and its saved configuration keeps it; this is the larger");
 }
 
 // `known` is left out where "".

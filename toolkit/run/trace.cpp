@@ -73,4 +73,10 @@ std::string StepTrace::end_step() {
       kWarmUp + 1, kWarmUp + kSteps, file_.string());
 }
 
+std::string StepTrace::why_none() const {
+  if (begun_ >= kWarmUp + kSteps) return "";
+  return fmt::format("--trace {}: not written, as this process made {} steps; it is of steps {} to {}",
+                     file_.string(), begun_, kWarmUp + 1, kWarmUp + kSteps);
+}
+
 }  // namespace dtk

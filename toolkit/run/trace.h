@@ -27,6 +27,8 @@ class StepTrace {
   void begin_step();
   /// What to tell once the file is written; else "". Throws FileError.
   std::string end_step();
+  /// At the end of a run: why there is no file; "" where there is.
+  std::string why_none() const;
 
  private:
   const std::filesystem::path file_;

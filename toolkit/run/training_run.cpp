@@ -165,6 +165,7 @@ class Run final : public TrainingRun {
       do_what_is_due(result);
     }
     read_if_behind();
+    watch_.end();
     const double seconds = trainer_.elapsed_seconds() - first_second;
     if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();

@@ -66,4 +66,9 @@ Watch::Memory Watch::look_at_memory(RunRecord& record) {
   return memory;
 }
 
+void Watch::end() const {
+  if (!trace_) return;
+  if (const std::string why = trace_->why_none(); !why.empty()) world_.observer.message(why);
+}
+
 }  // namespace dtk

@@ -28,6 +28,8 @@ class Watch {
   /// `is_logged`: its scalars were read. A device works on while the host goes ahead, so there only the steps
   /// between two readings can be timed, together.
   void end_step(bool is_logged, RunRecord& record);
+  /// At the end of the training: tells of what was asked for and is not there.
+  void end() const;
 
   /// While it lives, the running step waits for what `part` is of; outside of a step nothing is noted.
   class Waits {

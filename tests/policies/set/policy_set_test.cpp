@@ -211,6 +211,20 @@ TEST_CASE("policy set: a seam that holds policies is refused and left as it was"
   CHECK_NOTHROW(seam.run("blocks.0", [](Tensors&& in) { return std::move(in); }, {at::ones({2})}));
 }
 
+TEST_CASE("policy set: what a training was asked for and acts in none is refused") {
+  PolicyOptions options = all_on();
+  options.inference.enabled = Enabled::on;
+  Seam seam;
+  CHECK(
+      error_text<PolicyError>([&] { PolicySet(options, small_subject(), seam); }) ==
+      "policies.inference.enabled = true has no effect in a training: it acts in passes without gradient of "
+      "a model that is trained; leave it at \"default\", by which it does so");
+  CHECK(seam.policies.empty());
+  Subject trained = small_subject();
+  trained.training = false;
+  CHECK_NOTHROW(PolicySet(options, trained, seam));
+}
+
 TEST_CASE("policy set: a module sees its path, in forward, when it is run again, and in what the seam did") {
   const SavedTensorEngineGuard engine;
   std::vector<std::string> within, outside;

@@ -105,8 +105,9 @@ TEST_CASE("latents: labels of a safetensors file may lie in a file of their own"
   CHECK(refusal({both, label_file}) ==
         both.string() + ": holds labels, and data.labels names others; remove one of them");
   const auto npy = save_npy(folder, "a.npy", numbers());
-  CHECK(refusal({npy, ""}) ==
-        npy.string() + ": a .npy file holds no labels; give data.labels, a .npy file of int64");
+  CHECK(refusal({npy, ""}) == npy.string() +
+                                  ": a .npy file holds no labels; give data.labels, a .npy file of int64 "
+                                  "(--init takes labels.npy beside it)");
 }
 
 TEST_CASE("latents: a value that is not finite is never given out") {

@@ -317,9 +317,12 @@ TEST_CASE("a budget that one precision fits decides between them") {
   CHECK(*plan.only_precision == smaller.precision);
   CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
              Catch::Contains(std::string("; training takes ") + policies::text_of(smaller.precision) +
-                             ", as only that fits memory.budget; "));
+                             ", as only that fits memory.budget"));
+  CHECK(peak(plan) == smaller.peak_bytes);
   CHECK_FALSE(within(smaller.peak_bytes - 1).only_precision);
-  CHECK_FALSE(within(peak(plan)).only_precision);
+  const int64_t larger = std::max(both[0].peak_bytes, both[1].peak_bytes);
+  CHECK_FALSE(within(larger).only_precision);
+  CHECK(peak(within(larger)) == larger);
 }
 
 TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, and said so") {

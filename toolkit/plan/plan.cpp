@@ -36,10 +36,12 @@ PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
 
 Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options,
                   int64_t rank = 0) {
+  const std::optional<ByteSize> budget = loaded.config.memory.budget;
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
   PlannedRun run = planned_here(loaded, device, options, rank);
   const planner::SimulationResult& simulated = run.memory;
   Plan plan;
+  if (budget) plan.budget = budget->bytes;
   plan.policies = std::move(run.policies);
   plan.memory.device = device;
   plan.memory.phases = simulated.device;
@@ -125,9 +127,8 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
-  const std::optional<ByteSize>& budget = loaded.config.memory.budget;
-  const auto fitting = std::count_if(plans.begin(), plans.end(), [&](const Plan& one) {
-    return !budget || one.need_in(Capacity::allocator).fits(budget->bytes);
+  const auto fitting = std::count_if(plans.begin(), plans.end(), [](const Plan& one) {
+    return one.need_in(Capacity::allocator).fits(one.budget);
   });
   Plan plan = to_report(plans, fitting == 1);
   plan.seconds = 0;

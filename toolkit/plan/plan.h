@@ -38,6 +38,7 @@ struct PossiblePrecision {
 
 struct Plan {
   LoadedConfig loaded;                           // of what was planned: policies.precision.cpu is decided
+  std::optional<int64_t> budget = {};            // memory.budget in bytes, which `loaded` is left without
   MemoryReport memory;                           // bytes asked for, by phase
   std::vector<planner::DeviceTerm> terms;        // what a device adds to those bytes; none on the CPU
   planner::Reserved reserved;                    // by LibTorch's allocator of a device

@@ -319,6 +319,10 @@ TEST_CASE("a budget that one precision fits decides between them") {
              Catch::Contains(std::string("; training takes ") + policies::text_of(smaller.precision) +
                              ", as only that fits memory.budget"));
   CHECK(peak(plan) == smaller.peak_bytes);
+  CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
+             Catch::Contains(" of memory for tensors; fits memory.budget "));
+  CHECK_THAT(test::one_line(plan_text("a.toml", within(smaller.peak_bytes - 1))),
+             Catch::Contains("; exceeds memory.budget = " + exact_bytes(smaller.peak_bytes - 1)));
   CHECK_FALSE(within(smaller.peak_bytes - 1).only_precision);
   const int64_t larger = std::max(both[0].peak_bytes, both[1].peak_bytes);
   CHECK_FALSE(within(larger).only_precision);

@@ -17,6 +17,8 @@ import tree
 LIBRARIES = ("policies/libdtk_policies.a", "policies/planner/libdtk_planner.a", "models/libdtk_models.a", "toolkit/libdtk_toolkit.a")
 SYMBOL = re.compile(r"^[0-9a-f]+ [bBdDuV] (dtk::.*)$", re.MULTILINE)
 MADE_BY_LIBTORCH = re.compile(r"\bTORCH_LIBRARY_(?:IMPL_|FRAGMENT_)?static_init_")
+CONST = re.compile(r"\bconst(?:expr|eval)?\b[^;={}]*?\b(\w+)(?:\[\w*\])?\s*[={;(]")
+SEVERAL = re.compile(r"^\s*(?:(?:static|inline)\s+)*const(?:expr)?\b[^;]*;", re.MULTILINE)  # of one statement
 
 
 def symbols(library: Path) -> list[str]:
@@ -28,10 +30,6 @@ def symbols(library: Path) -> list[str]:
 def own_name(symbol: str) -> str:
     """Of "dtk::keys()::all[abi:cxx11]": all."""
     return re.sub(r"\[abi:\w+\]$", "", symbol).rpartition("::")[2]
-
-
-CONST = re.compile(r"\bconst(?:expr|eval)?\b[^;={}]*?\b(\w+)(?:\[\w*\])?\s*[={;(]")
-SEVERAL = re.compile(r"^\s*(?:(?:static|inline)\s+)*const(?:expr)?\b[^;]*;", re.MULTILINE)  # of one statement
 
 
 def constants(root: Path) -> set[str]:

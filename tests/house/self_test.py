@@ -219,9 +219,9 @@ class Rooms(TreeTest):
             include_arrows.check(self.root), ["toolkit/io/: 26 modules; a room holds at most 25"]
         )
 
-    def list_rooms(self):
+    def list_rooms(self, paths=("policies/ema", "models/dit", "toolkit/train", "toolkit/programs")):
         (self.root / "CONTRIBUTING.md").write_text(f"<!-- rooms -->\n{rooms.table()}\n<!-- /rooms -->\n")
-        for path in ("policies/ema", "models/dit", "toolkit/train", "toolkit/programs"):
+        for path in paths:
             self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\ndtk_room(a.cpp)\n")
 
     def test_a_room_that_nothing_builds(self):
@@ -231,8 +231,7 @@ class Rooms(TreeTest):
         self.assertEqual(rooms.check(self.root), ["toolkit/io/CMakeLists.txt: missing"])
         shutil.rmtree(self.root / "toolkit/io")
         self.assert_finds(rooms, "policies/attic/old.cpp", "", "in no room")
-        for path in rooms.ROOMS:
-            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\ndtk_room(a.cpp)\n")
+        self.list_rooms(rooms.ROOMS)
         self.assert_finds(rooms, "toolkit/distributed/nccl/more.cpp", "", "in no room")
         self.assert_finds(rooms, "policies/include/dtk/policies/zzz.h", "", "in no room")
         self.assert_finds(rooms, "tests/toolkit/misc/a_test.cpp", "", "tests no room")

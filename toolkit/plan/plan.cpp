@@ -83,14 +83,6 @@ int64_t max_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMaxPlannedSamples;
 }
 
-// Of plans of each precision: training takes the one that alone fits memory.budget, and else may take the
-// larger.
-const Plan& to_report(const std::vector<Plan>& plans, bool only_one_fits) {
-  const auto by_peak = [](const Plan& a, const Plan& b) { return peak_bytes(a) < peak_bytes(b); };
-  const auto [smallest, largest] = std::minmax_element(plans.begin(), plans.end(), by_peak);
-  return only_one_fits ? *smallest : *largest;
-}
-
 }  // namespace
 
 MachineTooSmall::MachineTooSmall(const std::string& what)
@@ -127,13 +119,14 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
-  const auto fitting = std::count_if(plans.begin(), plans.end(), [](const Plan& one) {
-    return one.need_in(Capacity::allocator).fits(one.budget);
-  });
-  Plan plan = to_report(plans, fitting == 1);
-  plan.seconds = 0;
-  for (const Plan& one : plans) plan.seconds += one.seconds;
-  if (fitting == 1) plan.only_precision = plan.loaded.config.policies.precision.cpu;
+  const double seconds = plans[0].seconds + plans[1].seconds;
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Plan& a, const Plan& b) { return peak_bytes(a) < peak_bytes(b); });
+  const auto fits = [](const Plan& one) { return one.need_in(Capacity::allocator).fits(one.budget); };
+  const bool only_smaller_fits = fits(plans[0]) && !fits(plans[1]);
+  Plan plan = std::move(plans[only_smaller_fits ? 0 : 1]);
+  plan.seconds = seconds;
+  if (only_smaller_fits) plan.only_precision = plan.loaded.config.policies.precision.cpu;
   plan.precisions = std::move(precisions);
   return plan;
 }

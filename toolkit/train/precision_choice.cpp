@@ -37,8 +37,7 @@ void note_on_time(LoadedConfig& loaded, CpuPrecision taken) {
   if (taken == CpuPrecision::fp32 || cpu_has_bf16()) return;
   loaded.notes.emplace_back(
       "bf16 is taken as only that fits; this CPU has no instructions for it, so a step takes several times "
-      "as "
-      "long as in fp32");
+      "as long as in fp32");
 }
 
 bool fits(TrialStep& step) {

@@ -18,12 +18,42 @@ at::Tensor empty_weight(const at::Tensor& codes, int64_t out, int64_t in, at::Sc
   return at::empty({out, in}, codes.options().dtype(type));
 }
 
-at::Tensor nf4_shape(const at::Tensor& codes, const at::Tensor&, const OptionalTensor&, const OptionalTensor&,
-                     int64_t out, int64_t in, at::ScalarType type) {
+// The kernels read as many values as these have, as they lie.
+void check_part(const char* name, const at::Tensor& part, at::ScalarType type, int64_t count) {
+  TORCH_CHECK(part.scalar_type() == type && part.numel() == count && part.is_contiguous(), name, " is ",
+              part.scalar_type(), " ", part.sizes(), " strides ", part.strides(), "; allowed: ", count,
+              " values in ", type, ", contiguous");
+}
+
+void check_nf4(const at::Tensor& codes, const at::Tensor& absmax, const OptionalTensor& nested,
+               const OptionalTensor& offset, int64_t out, int64_t in) {
+  TORCH_CHECK(out >= 0 && in >= 0, "dtk::dequantize_nf4: a weight of ", out, " times ", in, " values");
+  const int64_t blocks = blocks_of(out * in);
+  const bool is_nested = nested && nested->defined();
+  check_part("dtk::dequantize_nf4: codes", codes, at::kByte, (out * in + 1) / 2);
+  check_part("dtk::dequantize_nf4: absmax", absmax, is_nested ? at::kByte : at::kFloat, blocks);
+  if (!is_nested) return;
+  check_part("dtk::dequantize_nf4: nested_absmax", *nested, at::kFloat,
+             (blocks + kNestedBlock - 1) / kNestedBlock);
+  TORCH_CHECK(offset && offset->defined(), "dtk::dequantize_nf4: nested_absmax without nested_offset");
+  check_part("dtk::dequantize_nf4: nested_offset", *offset, at::kFloat, 1);
+}
+
+void check_int8(const at::Tensor& codes, const at::Tensor& absmax) {
+  TORCH_CHECK(codes.dim() == 2, "dtk::dequantize_int8: codes have sizes ", codes.sizes(),
+              "; allowed: (out, in)");
+  check_part("dtk::dequantize_int8: codes", codes, at::kChar, codes.numel());
+  check_part("dtk::dequantize_int8: absmax", absmax, at::kFloat, codes.size(0));
+}
+
+at::Tensor nf4_shape(const at::Tensor& codes, const at::Tensor& absmax, const OptionalTensor& nested,
+                     const OptionalTensor& offset, int64_t out, int64_t in, at::ScalarType type) {
+  check_nf4(codes, absmax, nested, offset, out, in);
   return empty_weight(codes, out, in, type);
 }
 
-at::Tensor int8_shape(const at::Tensor& codes, const at::Tensor&, at::ScalarType type) {
+at::Tensor int8_shape(const at::Tensor& codes, const at::Tensor& absmax, at::ScalarType type) {
+  check_int8(codes, absmax);
   return empty_weight(codes, codes.size(0), codes.size(1), type);
 }
 
@@ -65,7 +95,7 @@ void fill_nf4(const uint8_t* codes, const Magnitudes& magnitudes, int64_t count,
 
 at::Tensor nf4_on_cpu(const at::Tensor& codes, const at::Tensor& absmax, const OptionalTensor& nested,
                       const OptionalTensor& offset, int64_t out, int64_t in, at::ScalarType type) {
-  at::Tensor weight = empty_weight(codes, out, in, type);
+  at::Tensor weight = nf4_shape(codes, absmax, nested, offset, out, in, type);
   const Magnitudes magnitudes = magnitudes_of(absmax, nested, offset);
   const uint8_t* const from = codes.const_data_ptr<uint8_t>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, type, "dequantize_nf4", [&] {
@@ -75,7 +105,7 @@ at::Tensor nf4_on_cpu(const at::Tensor& codes, const at::Tensor& absmax, const O
 }
 
 at::Tensor int8_on_cpu(const at::Tensor& codes, const at::Tensor& absmax, at::ScalarType type) {
-  at::Tensor weight = empty_weight(codes, codes.size(0), codes.size(1), type);
+  at::Tensor weight = int8_shape(codes, absmax, type);
   const int8_t* const from = codes.const_data_ptr<int8_t>();
   const float* const magnitudes = absmax.const_data_ptr<float>();
   const int64_t in = codes.size(1);
@@ -100,7 +130,7 @@ at::Tensor table_on(const std::vector<float>& values, const at::Tensor& like) {
 
 at::Tensor nf4_by_operators(const at::Tensor& codes, const at::Tensor& absmax, const OptionalTensor& nested,
                             const OptionalTensor& offset, int64_t out, int64_t in, at::ScalarType type) {
-  at::Tensor weight = empty_weight(codes, out, in, type);
+  at::Tensor weight = nf4_shape(codes, absmax, nested, offset, out, in, type);
   const at::Tensor table = table_on(nf4_values(), codes);
   at::Tensor magnitudes = absmax;
   if (nested && nested->defined()) {
@@ -123,7 +153,7 @@ at::Tensor nf4_by_operators(const at::Tensor& codes, const at::Tensor& absmax, c
 }
 
 at::Tensor int8_by_operators(const at::Tensor& codes, const at::Tensor& absmax, at::ScalarType type) {
-  at::Tensor weight = empty_weight(codes, codes.size(0), codes.size(1), type);
+  at::Tensor weight = int8_shape(codes, absmax, type);
   const int64_t at_once = std::max<int64_t>(1, kValuesAtOnce / codes.size(1));
   for (int64_t first = 0; first < codes.size(0); first += at_once) {
     const int64_t count = std::min(at_once, codes.size(0) - first);

@@ -181,6 +181,9 @@ PackedWeight empty_packed(Packing packing, int64_t out, int64_t in, bool double_
 }
 
 PackedWeight packed(const at::Tensor& weight, Packing packing, bool double_quant) {
+  TORCH_CHECK(weight.dim() == 2 && weight.is_cpu() && weight.is_floating_point(), "packed: the weight is ",
+              weight.scalar_type(), " ", weight.sizes(), " on ", weight.device(),
+              "; allowed: (out, in) of a floating type on the CPU");
   PackedWeight into = empty_packed(packing, weight.size(0), weight.size(1), double_quant, at::kCPU);
   if (packing == Packing::int8) {
     pack_int8(weight, into);

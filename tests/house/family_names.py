@@ -1,5 +1,6 @@
 """A family's name stands in its own folder and where families are registered: toolkit/ elsewhere asks the family object,
-and policies/ knows no family, nor what one is made of, such as LoRA."""
+and policies/ knows no family, nor what one is made of, such as LoRA. A name counts within others, too: LlavaOptions,
+dtk/models/vggt.h."""
 
 import re
 from pathlib import Path
@@ -11,12 +12,21 @@ MAY_NAME = {  # the one that is taken where none is named, and a table's name in
     "toolkit/config/config.h": "dit",
     "toolkit/config/reader.cpp": "diffusion_planner",
 }
+PROGRAMS = r"dit[-_](?:train|sample|plan|export|launch)"  # of ours
 OF_ONE = {"lora"}
 
 
 def names(root: Path) -> set[str]:
     folder = root / FAMILIES
     return {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+
+
+def form(word: str) -> str:
+    """Of "diffusion_planner": also DiffusionPlanner. One of three letters is part of many words, such as "condition"."""
+    parts = word.split("_")
+    if len(word) > 3:
+        return "(?i:" + "_?".join(parts) + ")"
+    return rf"(?<![A-Za-z]){word}(?![a-z])|{word.capitalize()}(?![a-z])|(?<![A-Za-z]){word.upper()}(?![A-Z])"
 
 
 def check(root: Path) -> list[str]:
@@ -27,10 +37,9 @@ def check(root: Path) -> list[str]:
             if inside.startswith(FAMILIES + "/"):
                 continue
             banned = sorted(words - {MAY_NAME.get(inside)})
-            # dit-train is a program's name.
-            pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(banned)})(?![\w-])", re.IGNORECASE) if banned else None
+            pattern = re.compile("|".join(form(word) for word in banned)) if banned else None
             for number, line in enumerate(tree.read_code(path, strings=True), 1):
-                for match in pattern.finditer(line) if pattern else ():
+                for match in pattern.finditer(re.sub(PROGRAMS, "", line)) if pattern else ():
                     found.append(
                         f"{tree.place(root, path, number)}: names {match.group(0)}; ask the family (family_of())"
                     )

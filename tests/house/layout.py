@@ -44,6 +44,16 @@ def lonely_readmes(root: Path) -> list[str]:
     return found
 
 
+def empty_rooms(root: Path) -> list[str]:
+    """Folders of a library without code in them or below."""
+    found = []
+    for library in ("toolkit", "models", "policies"):
+        for path in sorted(path for path in (root / library).glob("**/") if "__pycache__" not in path.parts):
+            if next(tree.code(root, path.relative_to(root).as_posix()), None) is None:
+                found.append(f"{path.relative_to(root).as_posix()}: a folder without code")
+    return found
+
+
 def check(root: Path) -> list[str]:
     present = {entry.name for entry in root.iterdir()} - tree.ignored(root)
     found = [
@@ -55,7 +65,7 @@ def check(root: Path) -> list[str]:
     found += [
         f"{name}: missing or not executable" for name in COMMANDS if not os.access(root / name, os.X_OK)
     ]
-    return found + lonely_readmes(root) + ci_offences(root)
+    return found + lonely_readmes(root) + empty_rooms(root) + ci_offences(root)
 
 
 if __name__ == "__main__":

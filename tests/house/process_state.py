@@ -15,11 +15,11 @@ TABLE = re.compile(r"(?<=<!-- process-wide state -->\n).*?(?=<!-- /process-wide 
 STATE = re.compile(
     r"\bthread_local\b[^;={(]*?\b(?P<local>\w+)\s*[;={]"
     r"|^(?!using\b|const|namespace\b|return\b|extern\b|static\b|inline const|volatile const|struct\b|class\b|enum\b|concept\b|friend\b)"
-    r"(?:(?:inline|volatile|unsigned|signed|long|short)\s+)*[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
+    r"(?:(?:inline|volatile|unsigned|signed|long|short)\s+)*[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\}|\((?=[\d\"'-])[^;]*\))?;"
     r"|^const\s+[\w:]+(?:<[^;(=]*>)?\s*\*\s*(?!const\b)(?P<pointer>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
     r"|^constinit\s+(?!const\b)[^;={(]*?\b(?P<constinit>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
     r"|\bstatic\s+(?:(?:inline|constinit)\s+)*(?!const|inline|thread_local|auto\b)"
-    r"[\w:]+(?:<[^;=]*?>)?[\s*&]+(?P<static>\w+)\s*[;={[]"
+    r"[\w:]+(?:<[^;=]*?>)?[\s*&]+(?P<static>\w+)\s*(?:[;={[]|\((?=[\d\"'-]))"
     r"|\bstatic\s+(?:const\s+)?auto\s*[*&]\s*(?:const\s+)?(?P<leaked>\w+)\s*="
     r"|\bstatic\s+const\s+[\w:]+(?:<[^;=]*>)?\s*[*&]\s*(?:const\s+)?(?P<bound>\w+)\s*=\s*\*?\s*new\b"
     r"|\bstatic\s+const\s+(?:at::Generator|std::(?:shared|unique)_ptr<[^;=]*>)\s+(?P<handle>\w+)\s*[;={(]"

@@ -211,7 +211,12 @@ def check_listed(root: Path) -> list[str]:
     without = [f"{room.path}/CMakeLists.txt: missing" for room in ROOMS.values()
                if room.path != FAMILIES and (root / room.path).is_dir() and not (root / room.path / "CMakeLists.txt").is_file()]  # fmt: skip
     files = sorted({path.relative_to(root).as_posix() for path in tree.code(root, *PUBLIC.values())})
+    others = sorted({path for path in tree.files(root, *PUBLIC.values()) if path.suffix not in tree.CODE})
     return without + [
+        f"{tree.place(root, path)}: of a kind that no check reads; allowed: {', '.join(sorted(tree.CODE))}, CMakeLists.txt, *.in, *.md, *.bash"
+        for path in others
+        if path.name != "CMakeLists.txt" and path.suffix not in (".in", ".md", ".bash")
+    ] + [
         f"{file}: in no room of tests/house/rooms.py"
         for file in files
         if (room_of(root, file) is None if "/include/" in file else row_of(file.rpartition("/")[0]) not in ROOMS)

@@ -20,9 +20,11 @@ import layout
 import linked_libraries
 import named_headers
 import planner_names
+import policy_names
 import process_state
 import quiet_libraries
 import readme
+import repeated_blocks
 import rooms
 import torch_use
 import unnamed_names
@@ -154,13 +156,15 @@ class IncludeArrows(TreeTest):
 class PlannerNames(TreeTest):
     def test_each_way_to_name_a_model_or_a_policy(self):
         self.write("models/include/dtk/models/dit_options.h", "")
-        for name in ("ema", "attention", "policy"):
+        self.write("models/include/dtk/models/diffusion_planner_options.h", "")
+        for name in ("ema", "attention", "checkpoint", "policy"):
             self.write(f"policies/include/dtk/policies/{name}_options.h", "")
         self.write(
             "policies/planner/core/good.cpp",
             "#include <dtk/policies/memory_ledger.h>\n"
             "#include <dtk/policies/policy_set.h>\n"
-            'auto op = "aten::_scaled_dot_product_attention";\nint attention(int remainder);\nint edit;  // not ema\n',
+            'auto op = "aten::_scaled_dot_product_attention";\nint attention(int remainder);\nint edit;  // not ema\n'
+            'auto text = "what checkpointing can save";\n',
         )
         for text in (
             "#include <dtk/policies/ema.h>",
@@ -170,6 +174,8 @@ class PlannerNames(TreeTest):
             "struct EmaBytes;",
             "const Dit& model;",
             'if (name == "attention") return;',
+            "int checkpointed;",
+            "struct DiffusionPlanner;",
         ):
             self.assert_finds(
                 planner_names, "policies/planner/core/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
@@ -181,11 +187,25 @@ class FamilyNames(TreeTest):
         self.write("toolkit/families/dit/family.cpp", 'const char* name = "dit";\n')
         self.write("toolkit/programs/dit_plan.cpp", 'const char* program = "dit-plan";  // of a dit\n')
         for library in ("policies/ema", "toolkit/train"):
-            for text in ('if (model == "dit") return;', "dit::Options options;", "#include <dtk/models/dit.h>"):
+            for text in ('if (model == "dit") return;', "dit::Options options;", "models::DitOptions options;", "int dit_rows;", "#include <dtk/models/dit_options.h>"):
                 if library == "policies/ema" and text.startswith("#"):
                     continue  # an arrow's offence
                 self.assert_finds(family_names, f"{library}/bad.cpp", f"{text}\n", "ask the family")
         self.assert_finds(family_names, "policies/ema/bad.cpp", "bool lora = false;\n", "names lora")
+        self.write("toolkit/families/diffusion_planner/family.cpp", "")
+        for text in ("struct DiffusionPlannerRows;", "bool is_diffusion_planner;"):
+            self.assert_finds(family_names, "toolkit/train/bad.cpp", f"{text}\n", "ask the family")
+
+
+class PolicyNames(TreeTest):
+    def test_a_policy_is_named_where_the_table_says(self):
+        self.write("policies/include/dtk/policies/ema_options.h", "")
+        self.write("policies/include/dtk/policies/own_options.h", "")
+        self.write("toolkit/run/out_of_memory.cpp", "bool on = config.policies.ema.enabled;\n")
+        self.write("toolkit/config/rules.cpp", "bool on = config.policies.ema.enabled;\n")
+        for text in ("if (config.policies.ema.enabled == Enabled::on) {}", 'auto key = "policies.ema.every";', "loaded.policies().ema.every"):
+            self.assert_finds(policy_names, "toolkit/run/bad.cpp", f"{text}\n", "names policies.ema")
+        self.assert_finds(policy_names, "toolkit/run/out_of_memory.cpp", "", "no longer names policies.ema")
 
 
 class Rooms(TreeTest):
@@ -235,6 +255,7 @@ class Rooms(TreeTest):
         self.assert_finds(rooms, "toolkit/distributed/nccl/more.cpp", "", "in no room")
         self.assert_finds(rooms, "policies/include/dtk/policies/zzz.h", "", "in no room")
         self.assert_finds(rooms, "tests/toolkit/misc/a_test.cpp", "", "tests no room")
+        self.assert_finds(rooms, "toolkit/core/more.hpp", "", "of a kind that no check reads")
         self.assert_finds(rooms, "toolkit/train/CMakeLists.txt", rooms.purpose(rooms.ROOMS["toolkit/train"]) + "\nadd_library(a)\n", "no target toolkit_train")
 
     def test_a_family_says_what_it_is(self):
@@ -264,11 +285,16 @@ class Words(TreeTest):
         self.assert_finds(words, "tests/bad.py", "if config.drives(): pass\n", "family_of")
         for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);', 'd(a.preset == "1b");', 'e(report.policy != "ema");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
+        for text in ('if (kind == "latents") {}', 'is_one_of(config.train.model, {"springs"})', 'config.train.model.starts_with("springs")', 'if ("same" == device_kind) {}'):
+            self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
+        for text in ('std::string(e.what()).find("gone")', 'std::strstr(e.what(), "gone")'):
+            self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "decide nothing")
         for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'h(config.train.model == "springs");', 'if (e.problem.find("cannot hold") != npos) {}'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
         self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes" || options_.name != "custom";\nbool a = config.data.kind == "idx", b = name == "cpu";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
+        self.assert_finds(words, "tests/planner_gone_test.py", "", "planner is memory planning")
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// Books\n")
         self.write("toolkit/train/dropout_masks.cpp", "bool drawn = !policies::simulating();\n")
         self.write("configs/diffusion_planner_h.toml", "")
@@ -298,6 +324,8 @@ class ProcessState(TreeTest):
             "static constinit int bad = 0;",
             "static inline int bad = 0;",
             "static Type bad[3];",
+            "std::atomic<int> bad(0);",
+            "static std::vector<int> bad(3);",
             "static std::function<void(int)> bad;",
             "static const Type& bad = *new Type;",
             "static const std::shared_ptr<Type> bad(new Type);",
@@ -360,6 +388,10 @@ class Layout(TreeTest):
         self.write("src/a.cpp", "")
         self.assertEqual([line.split(":")[0] for line in layout.check(self.root)], ["src"])
 
+    def test_a_folder_without_code(self):
+        self.write("models/attic/CMakeLists.txt", "")
+        self.assertEqual(layout.check(self.root), ["models/attic: a folder without code"])
+
     def test_missing_entry(self):
         (self.root / "LICENSE").unlink()
         self.assertEqual(layout.check(self.root), ["LICENSE: missing at the top level"])
@@ -373,6 +405,14 @@ class Layout(TreeTest):
     def test_commands_are_executable(self):
         (self.root / "tests/run").chmod(0o644)
         self.assertEqual(layout.check(self.root), ["tests/run: missing or not executable"])
+
+
+class RepeatedBlocks(TreeTest):
+    def test_ten_lines_that_stand_twice(self):
+        block = "".join(f"int number_{n} = {n};\n" for n in range(10))
+        self.write("toolkit/core/first.cpp", "// text\n" + block)
+        self.write("toolkit/core/shorter.cpp", block.replace("int number_0 = 0;\n", "\n}\n"))
+        self.assert_finds(repeated_blocks, "toolkit/core/second.cpp", "#include <a>\n" + block.replace("int number_5", "// why\nint number_5"), "stand in toolkit/core/first.cpp:2")
 
 
 class QuietLibraries(TreeTest):
@@ -493,7 +533,8 @@ class LinkedLibraries(TreeTest):
         self.assertIn("a_test: needs libtorch_cuda.so", found[0])
 
     def test_what_a_library_can_write_to(self):
-        self.write(process_state.README, "<!-- process-wide state -->\n| what | where |\n|---|---|\n| `known` | `a.cpp` |\n<!-- /process-wide state -->\n")
+        self.write("toolkit/core/other.cpp", "namespace dtk { const int bad = 1; }  // another's name hides nothing\n")
+        self.write(process_state.README, "<!-- process-wide state -->\n| what | where |\n|---|---|\n| `known` | `toolkit/core/a.cpp` |\n<!-- /process-wide state -->\n")
         source = (
             "struct Made {{ Made(int); int value; }};\nnamespace dtk {{\nint known = 1;\nextern const Made kConst;\n"
             "const Made kFirst(1), kConst = 2;\n{}\nint* get() {{ return &known; }}\n}}\n"
@@ -506,9 +547,9 @@ class LinkedLibraries(TreeTest):
         ):
             self.write("toolkit/core/a.cpp", "#include <atomic>\n" + source.format(text))
             for library in data_symbols.LIBRARIES:
-                self.compile("-c", "toolkit/core/a.cpp", "-o", "a.o")
+                self.compile("-c", "toolkit/core/a.cpp", "-o", "a.cpp.o")
                 (self.root / "out" / library).parent.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["ar", "rcs", str(self.root / "out" / library), "a.o"], cwd=self.root, check=True)
+                subprocess.run(["ar", "rcs", str(self.root / "out" / library), "a.cpp.o"], cwd=self.root, check=True)
             each = [f"::{name} can be written" for name in found] * len(data_symbols.LIBRARIES)
             offences = data_symbols.check(self.root, self.root / "out")
             self.assertEqual(len(offences), len(each), offences)

@@ -51,18 +51,24 @@ PHRASES = {
     r"\bdriving planner": "driving model",
 }
 
-# A choice has an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry, and those of
-# arrays, keys and operators come from files; "here" and a launcher's first attempt are the only values of theirs with a meaning.
-NAMES = r"(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName)_?\b"
-CHOICE = rf"(?:(?<!\bdata)\.|->)(?!{NAMES})\w+(?:\(\))?"
+# A choice has an enum (dtk/policies/enum_text.h). Names of these stand for what a registry or a file holds, or a text that is
+# read: its keys, tables and fields, units and endings, words of an argument, devices as LibTorch writes them, patterns.
+NAMES = (
+    "(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName|out|(?<![.>])(?:descr|device|drawn|ending|field"
+    r"|folder|from|one|operator_name|order|projector|rest|table|unit|wanted|word))_?\b"
+)
+LAST = rf"\b(?!{NAMES})[A-Za-z_]\w*(?:\(\))?"  # of a.b->c: c
 COMPARED = {
-    rf'{CHOICE} [!=]= "|" [!=]= [\w.>()-]*{CHOICE}(?![\w.(-])': "a value of its enum",
-    r"\b(?:what\(\)|problem|refusal|message|reason)\.(?:find|starts_with|ends_with|contains|compare)\b": "a type or a field: texts of errors decide nothing",
+    rf'(?<!data\.){LAST} [!=]= "|" [!=]= (?:\w+(?:\(\))?(?:\.|->))*{LAST}(?![\w.(-])': "a value of its enum",
+    rf"\bis_one_of\([^,()]*?(?<!\w){LAST},": "a value of its enum",
+    rf'(?:\.|->){LAST}\.(?:compare|starts_with|ends_with)\("': "a value of its enum",
+    r"\b(?:what\(\)|problem|refusal|message|reason)\.(?:find|starts_with|ends_with|contains|compare)\b"
+    r"|what\(\)\)?\.(?:find|starts_with|ends_with|contains|compare)\b|\bstrn?(?:str|cmp)\([^;]*what\(\)": "a type or a field: texts of errors decide nothing",
 }
 
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
 EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py")
-PLANNER_ROOMS = ("policies/planner", "tests/planner", "tests/house")
+PLANNER_ROOMS = ("policies/planner/", "tests/planner/", "tests/house/")
 
 
 def whole_words(rules: dict[str, str]) -> dict[str, str]:

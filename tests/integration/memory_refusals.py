@@ -130,7 +130,7 @@ class Budget(ProgramTest):
         self.assertEqual(memory["peak"]["bytes"], memory["escalations"][0]["planned_bytes"])
         self.assertEqual(memory["escalations"][0]["room_bytes"], peak * 3 // 4)
 
-    NOT_KNOWN = r"; not known, and counted as 0: scratch of \d+ operators \(dit-plan says more\)"
+    NOT_KNOWN = r"; not known, and counted as 0: scratch of \d+ operators \(dit-plan --device cpu says more\)"
     PLANNED = (
         r"the run needs (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is {} \({}\); "
     )

@@ -507,6 +507,20 @@ class Plans(unittest.TestCase):
             self.assertEqual(refused.returncode, 3, refused.stderr)
             self.assertFalse(Path(folder, "none").exists())
 
+    def test_a_plan_and_a_run_that_are_refused_tell_one_need(self):
+        job = [*BASE, "--device", "cpu", *settings(memory__budget="20MB", policies__precision__cpu="probe")]
+        planned = re.search(r"the peak of .* \((\d+) bytes\), in phase (\w+), exceeds .* (\(planned with .*?\));",
+                            plan(*job, "--calibration", "here", code=3)[1])
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run([str(TRAIN), *job, "--set", f"train.out={folder}/none"], cwd=SOURCE,
+                                 capture_output=True, text=True, timeout=120)
+        self.assertEqual(run.returncode, 3, run.stderr)
+        needed = re.search(r"the run needs (\d+) bytes .* in phase (\w+), and memory.* (\(planned with .*?\));", run.stderr)
+        self.assertIsNotNone(planned)
+        self.assertIsNotNone(needed, run.stderr)
+        self.assertEqual(needed.groups(), planned.groups())
+        self.assertRegex(needed[3], r'^\(planned with policies\.precision\.cpu = "(bf16|fp32)"\)$')
+
     def test_a_batch_that_fits_the_device_is_held_against_the_budget_too(self):
         text, errors = plan(*BASE, "--max-batch", "1.5GB", "--set", "memory.budget=40MB", code=3)
         self.assertTrue(text.startswith("verdict "), text)

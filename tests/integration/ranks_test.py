@@ -462,6 +462,23 @@ class Variables(RanksTest):
             r"is; start it, or set them \(distributed\.timeout = 1 s for each try\): ",
         )
 
+    def test_of_ranks_that_come_late(self):
+        late_leader, late_follower = free_port(), free_port()
+        words = settings({"distributed__timeout": 60, "train__out": '"waited"'})
+        first = [self.start_rank(1, 2, late_leader, *words), self.start_rank(0, 2, late_follower, *words)]
+        said = [process.stdout.readline() for process in first]
+        self.assertRegex(
+            said[0], rf"^rank 1 on \S+ waits for rank 0 at 127\.0\.0\.1:{late_leader} \(MASTER_ADDR, MASTER_PORT\), 60 s at most\n$"
+        )
+        self.assertRegex(
+            said[1], rf"^rank 0 on \S+ waits: of 2 ranks 1 did not come to 127\.0\.0\.1:{late_follower} yet, 60 s at most\n$"
+        )
+        followed = self.finish([first[1], self.start_rank(1, 2, late_follower, *words)])
+        self.assertEqual([(code, errors) for code, _, errors in followed], [(0, "")] * 2)
+        shutil.rmtree(self.folder / "waited")
+        led = self.finish([first[0], self.start_rank(0, 2, late_leader, *words)])
+        self.assertEqual([(code, errors) for code, _, errors in led], [(0, "")] * 2)
+
     def test_of_two_processes_of_one_rank(self):
         port = free_port()
         started = [self.start_rank(rank, 3, port, *settings({"distributed__timeout": 3})) for rank in (0, 1, 1)]

@@ -392,6 +392,14 @@ class ProcessSettings(ProgramTest):
         self.assertNotIn("GOMP_SPINCOUNT", self.environment_of_a_run(OMP_WAIT_POLICY="active"))
 
 
+    def test_more_threads_than_cores_are_taken_and_said(self):
+        cores = len(os.sched_getaffinity(0))
+        result = self.train(train__threads=cores + 1, train__steps=1, schedule__warmup=0)
+        self.assert_done(result)
+        said = f"train.threads = {cores + 1} is more than the {cores} core{'s' * (cores > 1)} of this machine: they wait for one another"
+        self.assertEqual(result.stdout.splitlines().count(said), 1, result.stdout)
+
+
 class Precision(ProgramTest):
     FIGURES = r"measured: bf16 \d+\.\d ms, fp32 \d+\.\d ms a step(?: of one sample)? \(fastest of \d+; bf16 ahead in \d+\)"
 

@@ -439,8 +439,8 @@ Usage: dit-train --config FILE [options]
   --init DATA           looks at a folder or file of data and writes a first
                         configuration for it, to --out FILE or <name>.toml
   --out DIR             the run's folder: train.out
-  --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
-                        or, latest, of train.out; "auto": if there is one
+  --resume RUN|latest   goes on from the newest checkpoint of RUN, or of --out;
+                        a checkpoint's folder: from it; auto: latest, if any
   --device DEVICE       cpu, cuda, cuda:INDEX; default auto: cuda with a driver
   --verbose             prints the configuration, memory and policies' savings
   --trace FILE.json     writes a timeline of steps 3 to 5, for Perfetto
@@ -504,7 +504,7 @@ Usage: dit-sample --checkpoint DIR --out OUT [options] and one of
 
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
-  --key KEY             of weights in FILE; default: ema;  --raw not DIR's EMA
+  --key KEY             of FILE's weights (ema);  --raw  not the average of DIR
   --config FILE         configuration; default: the one saved with the weights
 {}  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
 Not given, these are the run's, so that its own samples come out again:

@@ -132,8 +132,10 @@ std::string advice_of(const PlanJob& job, const Plan& plan) {
 void check_budget(const PlanJob& job, const Plan& plan) {
   const MemoryNeed need = plan.need_in(kBudget);
   if (need.fits(job.budget)) return;
-  throw Error(ExitCode::memory,
-              "does not fit into memory.budget: " + excess_text(need, *job.budget) + advice_of(job, plan));
+  std::optional<policies::CpuPrecision> open;
+  if (!plan.precisions.empty()) open = plan.loaded.config.policies.precision.cpu;
+  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess_text(need, *job.budget) +
+                                    precision_words(open) + advice_of(job, plan));
 }
 
 void report_table(const PlanJob& job) {

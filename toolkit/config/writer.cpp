@@ -137,7 +137,8 @@ std::string resume_problem(const std::string& checkpoint, const std::string& con
   std::string lines;
   bool model = false;
   for (const auto& [key, before, after] : differences(written, now)) {
-    const bool begins_average = key == "policies.ema.enabled" && before == "false";
+    const bool begins_average =
+        key == "policies.ema.enabled" && written.policies.ema.enabled == policies::Enabled::off;
     if (on_resume(key) != OnResume::fixed && !begins_average) continue;
     std::string why = begins_average ? "there is no average of what was trained so far" : why_fixed(key);
     if (why.empty()) {

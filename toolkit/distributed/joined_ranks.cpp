@@ -33,6 +33,7 @@ constexpr milliseconds kForLastWords{500};  // left before connections break: wh
 constexpr milliseconds kForLateOnes{300};
 constexpr milliseconds kForAnswers{2000};
 constexpr milliseconds kBetweenSigns{250};
+constexpr milliseconds kSilent{10000};  // then who waits says for whom
 // Keys of the store.
 constexpr char kLastWord[] = "last word", kHeard[] = "heard", kEnded[] = "dit-train/ended";
 
@@ -106,12 +107,12 @@ bool is_final(ExitCode code) {
 
 class RanksByStore final : public JoinedRanks {
  public:
-  RanksByStore(const Launch& launch, const DistributedOptions& options)
+  RanksByStore(const Launch& launch, const DistributedOptions& options, const SayWaiting& say)
       : launch_(launch),
         timeout_(static_cast<int64_t>(options.timeout * 1000)),
         name_(fmt::format("rank {} on {}", launch.rank, host_name())) {
-    open_store();
-    come();
+    open_store(say);
+    come(say);
     give_signs();
     open_group(options.interface);
   }
@@ -243,14 +244,35 @@ class RanksByStore final : public JoinedRanks {
   bool serves() const { return leads() && !launch_.launcher_serves; }
   std::string place() const { return fmt::format("{}:{}", launch_.address, launch_.port); }
 
-  void open_store() {
+  double timeout_in_seconds() const { return static_cast<double>(timeout_.count()) / 1000; }
+
+  void connect(milliseconds timeout) {
     c10d::TCPStoreOptions options;
     options.isServer = serves();
     options.port = static_cast<uint16_t>(launch_.port);
     options.waitWorkers = false;
-    options.timeout = timeout_;
+    options.timeout = timeout;
+    base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
+    base_->setTimeout(timeout_);
+  }
+
+  // False where rank 0 is not there yet.
+  bool connects_soon() try {
+    connect(kSilent);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+
+  void open_store(const SayWaiting& say) {
     try {
-      base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
+      if (serves() || timeout_ <= kSilent) {
+        connect(timeout_);
+      } else if (!connects_soon()) {
+        say(fmt::format("{} waits for rank 0 at {} (MASTER_ADDR, MASTER_PORT), {} s at most", name_, place(),
+                        timeout_in_seconds()));
+        connect(timeout_);
+      }
     } catch (const std::exception& error) {
       if (serves()) {
         throw ConfigError(fmt::format(
@@ -263,7 +285,7 @@ class RanksByStore final : public JoinedRanks {
           fmt::format(
               "nobody answers at {}, where MASTER_ADDR and MASTER_PORT say that rank 0 is; start it, or set "
               "them (distributed.timeout = {} s for each try)",
-              place(), static_cast<double>(timeout_.count()) / 1000),
+              place(), timeout_in_seconds()),
           error);
     }
     if (launch_.launcher_serves && launch_.attempt != "0" && base_->check({kEnded})) {
@@ -286,7 +308,7 @@ class RanksByStore final : public JoinedRanks {
 
   // Until `is_true`, or false once `is_enough` of the time waited. Throws where a rank has failed.
   template <class Condition, class Enough>
-  bool comes_true(const Condition& is_true, const Enough& is_enough) {
+  bool comes_true(const Condition& is_true, Enough&& is_enough) {
     for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
       if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
       if (is_enough(waited)) return false;
@@ -306,15 +328,14 @@ class RanksByStore final : public JoinedRanks {
       if (waited % kBetweenSigns >= kBetweenLooks) return false;
       for (Signs& signs : watched) {
         if (signs.silent() < timeout_) continue;
-        throw policies::CollectiveError(fmt::format("rank {} has given no sign of life for {} s",
-                                                    signs.rank(),
-                                                    static_cast<double>(timeout_.count()) / 1000));
+        throw policies::CollectiveError(
+            fmt::format("rank {} has given no sign of life for {} s", signs.rank(), timeout_in_seconds()));
       }
       return false;
     });
   }
 
-  void come() try {
+  void come(const SayWaiting& say) try {
     const auto key = [](int64_t rank) { return fmt::format("came/{}", rank); };
     if (store_->add(key(launch_.rank), 1) > 1) {
       throw ConfigError(
@@ -323,15 +344,23 @@ class RanksByStore final : public JoinedRanks {
                       name_, launch_.rank, launch_.ranks - 1));
     }
     if (store_->add("come", 1) == launch_.ranks) store_->set("all came", bytes_of("all"));
-    if (comes_true([&] { return store_->check({"all came"}); },
-                   [&](milliseconds waited) { return waited >= timeout_; }))
-      return;
-    std::vector<std::string> missing;
-    for (int64_t rank = 0; rank < launch_.ranks; ++rank)
-      if (!store_->check({key(rank)})) missing.push_back(std::to_string(rank));
-    throw Error(ExitCode::ranks,
-                fmt::format("{}: of {} ranks {} did not come to {} within {} s", name_, launch_.ranks,
-                            first_few(missing, 5), place(), static_cast<double>(timeout_.count()) / 1000));
+    const auto missing = [&] {
+      std::vector<std::string> ranks;
+      for (int64_t rank = 0; rank < launch_.ranks; ++rank)
+        if (!store_->check({key(rank)})) ranks.push_back(std::to_string(rank));
+      return fmt::format("of {} ranks {}", launch_.ranks, first_few(ranks, 5));
+    };
+    auto is_enough = [&, said = !leads()](milliseconds waited) mutable {
+      if (!said && waited >= kSilent) {
+        say(fmt::format("{} waits: {} did not come to {} yet, {} s at most", name_, missing(), place(),
+                        timeout_in_seconds()));
+        said = true;
+      }
+      return waited >= timeout_;
+    };
+    if (comes_true([&] { return store_->check({"all came"}); }, is_enough)) return;
+    throw Error(ExitCode::ranks, fmt::format("{}: {} did not come to {} within {} s", name_, missing(),
+                                             place(), timeout_in_seconds()));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -403,7 +432,7 @@ class RanksByStore final : public JoinedRanks {
 
 }  // namespace
 
-JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options) {
+JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options, const SayWaiting& say) {
   // c10d prints what it also throws, with the frames of its stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
   // LibTorch's watchdog aborts NCCL's work after an error and leaves the process to us; else it ends it by
@@ -411,7 +440,7 @@ JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options)
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*replace=*/0);
   setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*replace=*/0);
   c10::initLogging();
-  return new RanksByStore(launch, options);
+  return new RanksByStore(launch, options, say);
 }
 
 }  // namespace dtk

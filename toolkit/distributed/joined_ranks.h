@@ -2,6 +2,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,9 +40,13 @@ class JoinedRanks : public Ranks {
   virtual void part() = 0;
 };
 
+/// Is told once, after ten seconds, for whom a rank waits.
+using SayWaiting = std::function<void(const std::string&)>;
 /// Waits until all ranks have come. Throws ConfigError for two processes that say they are one rank and for a
 /// network interface that there is not; Error, exit code 6, where rank 0 or another has not come after
 /// options.timeout. Never destroyed: where a rank has failed, LibTorch's destructors would wait for it.
-JoinedRanks* join_ranks(const Launch& launch, const DistributedOptions& options);
+JoinedRanks* join_ranks(
+    const Launch& launch, const DistributedOptions& options,
+    const SayWaiting& say = [](const std::string&) {});
 
 }  // namespace dtk

@@ -123,10 +123,12 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return peak_bytes(a) < peak_bytes(b); });
   const auto fits = [](const Plan& one) { return one.need_in(Capacity::allocator).fits(one.budget); };
-  const bool only_smaller_fits = fits(plans[0]) && !fits(plans[1]);
-  Plan plan = std::move(plans[only_smaller_fits ? 0 : 1]);
+  const PlannedPrecision of = fits(plans[1])   ? PlannedPrecision::larger
+                              : fits(plans[0]) ? PlannedPrecision::only_fitting
+                                               : PlannedPrecision::smaller;
+  Plan plan = std::move(plans[of == PlannedPrecision::larger ? 1 : 0]);
   plan.seconds = seconds;
-  if (only_smaller_fits) plan.only_precision = plan.loaded.config.policies.precision.cpu;
+  plan.of_precision = of;
   plan.precisions = std::move(precisions);
   return plan;
 }

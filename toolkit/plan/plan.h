@@ -36,6 +36,13 @@ struct PossiblePrecision {
   std::string phase;
 };
 
+/// Of two possible precisions, the one that a plan is of.
+enum class PlannedPrecision {
+  larger,        // any may be taken
+  only_fitting,  // training takes it: the other exceeds memory.budget
+  smaller,       // both exceed memory.budget
+};
+
 struct Plan {
   LoadedConfig loaded;                           // of what was planned: policies.precision.cpu is decided
   std::optional<int64_t> budget = {};            // memory.budget in bytes, which `loaded` is left without
@@ -50,10 +57,9 @@ struct Plan {
   policies::TrafficByCollective sent = {};       // of several ranks: by this one, in a step
   int64_t rank = 0, rank_with_most = 0;          // of several: this one; PlannedRun::rank_with_most
   double seconds = 0;                            // that planning took
-  // Both, where the CPU's precision is not known before training: the plan is then of the larger peak.
+  // Both, where the CPU's precision is not known before training.
   std::vector<PossiblePrecision> precisions;
-  // The one of them that alone fits memory.budget, so that training takes it: the plan is then of that.
-  std::optional<policies::CpuPrecision> only_precision;
+  PlannedPrecision of_precision = PlannedPrecision::larger;
   std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 
   /// The peak with the terms that take room of it.
@@ -71,8 +77,8 @@ struct MachineTooSmall : Error {
 };
 
 /// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
-/// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError, planner::PlanError and
-/// MachineTooSmall. `rank`: of several, the one that is planned.
+/// policies.precision.cpu = "probe" both outcomes are planned (PlannedPrecision). Throws ConfigError,
+/// planner::PlanError and MachineTooSmall. `rank`: of several, the one that is planned.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {},
                int64_t rank = 0);
 /// Of several ranks, the leader or the one that updates the most, whose peak is the higher.

@@ -90,11 +90,17 @@ std::string precisions_text(const Plan& plan, const ByteUnit& unit) {
   for (const PossiblePrecision& one : plan.precisions)
     each.push_back(fmt::format("{} {} in {}", policies::text_of(one.precision),
                                with_unit(one.peak_bytes, unit), one.phase));
-  const auto only = plan.only_precision;
-  return listed(each, ", ") + "; " +
-         (only
-              ? fmt::format("training takes {}, as only that fits memory.budget", policies::text_of(*only))
-              : "training measures which is faster and its saved configuration keeps it; this is the larger");
+  const std::string taken = policies::text_of(plan.loaded.config.policies.precision.cpu);
+  const std::string text = listed(each, ", ") + "; ";
+  switch (plan.of_precision) {
+    case PlannedPrecision::only_fitting:
+      return text + "training takes " + taken + ", as only that fits memory.budget";
+    case PlannedPrecision::smaller:
+      return text + "neither fits memory.budget; this is the smaller";
+    case PlannedPrecision::larger:
+      break;
+  }
+  return text + "training measures which is faster and its saved configuration keeps it; this is the larger";
 }
 
 // `known` is left out where "".

@@ -117,13 +117,14 @@ class TrainObserver final : public TerminalObserver {
   const bool verbose_;
 };
 
+void say(const std::string& text) {
+  std::printf("%s\n", printable(text).c_str());
+  std::fflush(stdout);
+}
+
 ExitCode write_first(const TrainArguments& arguments, FileSystem& files) {
   SteadyClock clock;
   catch_stop_signals();
-  const auto say = [](const std::string& text) {
-    std::printf("%s\n", printable(text).c_str());
-    std::fflush(stdout);
-  };
   const c10::Device device = open_device(arguments.device);
   const std::filesystem::path file =
       write_first_config(arguments.init, arguments.out, device,
@@ -145,7 +146,7 @@ void take_cuda_kernels(policies::FusionOptions& fusion) {
 
 // The ranks that were started with this one; null: there are none.
 JoinedRanks* join(const std::optional<Launch>& launch, const LoadedConfig& loaded) {
-  return launch ? join_ranks(*launch, loaded.config.distributed) : nullptr;
+  return launch ? join_ranks(*launch, loaded.config.distributed, say) : nullptr;
 }
 
 // Micro-batches of a step of the run that wrote it, where nobody has written how many; else nothing.

@@ -48,9 +48,10 @@ std::vector<std::string> row(const std::string& name, int64_t planned, int64_t m
   return {name, with_separators(planned), with_separators(measured), signed_bytes(measured - planned)};
 }
 
-std::string not_known_words(const DeviceOverhead& beside) {
+std::string not_known_words(const DeviceOverhead& beside, c10::Device device) {
   if (beside.not_known.empty()) return "";
-  return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
+  return fmt::format("; not known, and counted as 0: {} (dit-plan --device {} says more)", beside.not_known,
+                     device.is_cpu() ? "cpu" : "cuda");
 }
 
 MemoryReport read_memory(const Json& json) {
@@ -104,7 +105,7 @@ std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
   return fmt::format("planned peak {} in {} on {}{}{}{}", readable_bytes(peak.peak.bytes), peak.name,
                      plan.device.str(), beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "",
                      available ? "; " + readable_bytes(*available) + " available" : "",
-                     not_known_words(beside));
+                     not_known_words(beside, plan.device));
 }
 
 std::string excess_text(const MemoryNeed& need, int64_t limit) {
@@ -119,6 +120,11 @@ std::string excess_text(const MemoryNeed& need, int64_t limit) {
   return fmt::format(
       "the peak of {}, in phase {},{} exceeds {}", exact_bytes(need.peak.peak.bytes), need.peak.name,
       added > 0 ? " with " + exact_bytes(added) + " that the device adds," : "", exact_bytes(limit));
+}
+
+std::string precision_words(std::optional<policies::CpuPrecision> planned) {
+  if (!planned) return "";
+  return fmt::format(" (planned with policies.precision.cpu = {})", toml_text(*planned));
 }
 
 std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,
@@ -147,7 +153,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
       beside.bytes > 0 ? fmt::format(": {}{} and {} beside them", peak.peak.bytes, tensors, beside.bytes)
                        : tensors,
       over_available && host > 0 ? fmt::format(" and {} in host memory", host) : "", listed(limits, " and "),
-      not_known_words(beside));
+      not_known_words(beside, plan.device));
   return found;
 }
 

@@ -35,7 +35,7 @@ struct StartPlan {
 StartPlan read_start_plan(std::string_view json, const std::string& name);
 
 /// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6
-/// operators (dit-plan says more)". `available`: bytes that the device can give.
+/// operators (dit-plan --device cpu says more)". `available`: bytes that the device can give.
 std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                       std::optional<int64_t> available);
 
@@ -50,6 +50,8 @@ struct MemoryNeed {
 
 /// How it exceeds `limit` bytes; that the parameters alone do, where they do.
 std::string excess_text(const MemoryNeed& need, int64_t limit);
+/// In brackets, what an open policies.precision.cpu was taken to be where a need was planned; "" for nothing.
+std::string precision_words(std::optional<policies::CpuPrecision> planned);
 
 /// Whether `limit` bytes, a number without a unit, may have been meant as gigabytes.
 constexpr bool is_suspicious(int64_t limit) {

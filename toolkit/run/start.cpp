@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <thread>
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
@@ -68,6 +69,12 @@ static std::string conversions(const Weights& weights, const TrainableModel& mod
 
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
   std::vector<std::string> notes;
+  const int64_t cores = std::thread::hardware_concurrency(), threads = *loaded.config.train.threads;
+  if (cores > 0 && threads > cores) {
+    notes.push_back(
+        fmt::format("train.threads = {} is more than the {} of this machine: they wait for one another",
+                    threads, count_text(cores, "core")));
+  }
   const auto model = make_model(loaded.config, at::kMeta);
   const std::vector<std::string> unused = model->unused();
   if (!unused.empty()) {
@@ -342,7 +349,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
   const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
   const std::string message =
-      problem->message + "; " +
+      problem->message + precision_words(plan.precision) + "; " +
       out_of_memory_advice(
           config, device,
           {.resumed = resumed,

@@ -54,6 +54,32 @@ TEST_CASE("NF4 packs to the bytes of bitsandbytes, and unpacks to its values") {
   CHECK(alike(unpacked(ours, at::kBFloat16), fixture().at(kind + ".bfloat16")));
 }
 
+TEST_CASE("tensors that are not those of a packed weight are refused by name before a kernel reads them") {
+  PackedWeight nf4 = some_packed(Packing::nf4, 32, 96), int8 = some_packed(Packing::int8, 8, 16);
+  const auto refused = [](const PackedWeight& weight, const std::string& words) {
+    CHECK_THROWS_WITH(unpacked(weight, at::kFloat), Catch::Contains(words));
+  };
+  PackedWeight wrong = nf4;
+  wrong.in = 98;
+  refused(wrong, "dtk::dequantize_nf4: codes is Byte [1536, 1] strides [1, 1]; allowed: 1568 values in Byte");
+  wrong = nf4;
+  wrong.absmax = nf4.absmax.to(at::kFloat);
+  refused(wrong, "dtk::dequantize_nf4: absmax is Float [48]");
+  wrong = nf4;
+  wrong.nested_absmax = at::zeros({2});
+  refused(wrong, "dtk::dequantize_nf4: nested_absmax is Float [2]");
+  wrong = nf4;
+  wrong.nested_offset = at::Tensor();
+  refused(wrong, "nested_absmax without nested_offset");
+  wrong = int8;
+  wrong.codes = int8.codes.t();
+  refused(wrong, "dtk::dequantize_int8: codes is Char [16, 8] strides [1, 16]");
+  wrong.codes = int8.codes.narrow(0, 0, 4);
+  refused(wrong, "dtk::dequantize_int8: absmax is Float [8]");
+  CHECK_THROWS_WITH(packed(at::zeros({4}), Packing::nf4, false),
+                    Catch::Contains("packed: the weight is Float [4]"));
+}
+
 TEST_CASE("int8 packs to the bytes of bitsandbytes; a row of zeros stays one") {
   const std::string name = GENERATE("plain", "small", "wide");
   const PackedWeight ours = packed(fixture().at(name).to(at::kFloat), Packing::int8, false);

@@ -287,7 +287,7 @@ TEST_CASE("help: fits one screen and names every option") {
     CHECK(dtk::export_help().find(option) != std::string::npos);
   }
   for (const char* option :
-       {"--config FILE", "--set KEY=VALUE", "--set KEY=default", "--resume DIR|latest", "--device",
+       {"--config FILE", "--set KEY=VALUE", "--set KEY=default", "--resume RUN|latest", "--device",
         "--print-config", "--version", "--help", "Exit codes: 0 done", "Example: dit-train"}) {
     INFO(option);
     CHECK(dtk::train_help().find(option) != std::string::npos);

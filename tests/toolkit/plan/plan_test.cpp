@@ -299,7 +299,7 @@ TEST_CASE("a precision that training will measure is planned both ways, and the 
   CHECK(plan.precisions[1].peak_bytes == peak(make_plan(fp32, kCpu)));
   CHECK(peak(plan) == std::max(plan.precisions[0].peak_bytes, plan.precisions[1].peak_bytes));
   CHECK_THAT(plan_text("a.toml", plan), Catch::Contains("\nprecision  bf16 "));
-  CHECK_FALSE(plan.only_precision);
+  CHECK(plan.of_precision == PlannedPrecision::larger);
 }
 
 TEST_CASE("a budget that one precision fits decides between them") {
@@ -313,19 +313,22 @@ TEST_CASE("a budget that one precision fits decides between them") {
     return make_plan(probe, kCpu);
   };
   const Plan plan = within(smaller.peak_bytes);
-  REQUIRE(plan.only_precision);
-  CHECK(*plan.only_precision == smaller.precision);
+  REQUIRE(plan.of_precision == PlannedPrecision::only_fitting);
+  CHECK(plan.loaded.config.policies.precision.cpu == smaller.precision);
   CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
              Catch::Contains(std::string("; training takes ") + policies::text_of(smaller.precision) +
                              ", as only that fits memory.budget"));
   CHECK(peak(plan) == smaller.peak_bytes);
   CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
              Catch::Contains(" of memory for tensors; fits memory.budget "));
-  CHECK_THAT(test::one_line(plan_text("a.toml", within(smaller.peak_bytes - 1))),
-             Catch::Contains("; exceeds memory.budget = " + exact_bytes(smaller.peak_bytes - 1)));
-  CHECK_FALSE(within(smaller.peak_bytes - 1).only_precision);
+  const Plan none = within(smaller.peak_bytes - 1);
+  CHECK(none.of_precision == PlannedPrecision::smaller);
+  CHECK(peak(none) == smaller.peak_bytes);
+  CHECK_THAT(test::one_line(plan_text("a.toml", none)),
+             Catch::Contains("; exceeds memory.budget = " + exact_bytes(smaller.peak_bytes - 1)) &&
+                 Catch::Contains("; neither fits memory.budget; this is the smaller"));
   const int64_t larger = std::max(both[0].peak_bytes, both[1].peak_bytes);
-  CHECK_FALSE(within(larger).only_precision);
+  CHECK(within(larger).of_precision == PlannedPrecision::larger);
   CHECK(peak(within(larger)) == larger);
 }
 

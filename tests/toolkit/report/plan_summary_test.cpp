@@ -1,4 +1,3 @@
-#include "toolkit/io/json.h"
 #include "toolkit/report/plan_summary.h"
 
 #include <nlohmann/json.hpp>
@@ -6,6 +5,7 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/io/json.h"
 
 using namespace dtk;
 using policies::Category;
@@ -112,11 +112,12 @@ TEST_CASE("what a plan does not know is said beside its peak") {
   CHECK(
       plan_line(two_phases(), scratch, 5000) ==
       "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available; not known, and counted as 0: scratch of "
-      "2 operators (dit-plan says more)");
+      "2 operators (dit-plan --device cpu says more)");
   CHECK(too_large(two_phases(), scratch, budget(2999), std::nullopt)->message ==
         "the run needs at least 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget "
         "is "
-        "2999 (2.9 KiB); not known, and counted as 0: scratch of 2 operators (dit-plan says more)");
+        "2999 (2.9 KiB); not known, and counted as 0: scratch of 2 operators (dit-plan --device cpu says "
+        "more)");
   CHECK(beside_in(R"({"plan": {"scratch": {"not_known": ["aten::mm"]}}})").not_known ==
         "scratch of 1 operator");
   // The scratch of the CPU's kernels is not a device's.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "toolkit/config/config.h"
+#include "toolkit/config/options_of.h"
 #include "toolkit/data/convert.h"
 #include "toolkit/diffusion/options.h"
 
@@ -104,12 +105,7 @@ struct Options {
   friend bool operator==(const Options&, const Options&) = default;
 };
 
-inline Options& options_of(RunConfig& config) {
-  return config.families.of<Options>();
-}
-inline const Options& options_of(const RunConfig& config) {
-  return config.families.of<Options>();
-}
+inline constexpr OptionsOf<Options> options_of;
 
 /// Throws std::bad_optional_access if it is another family's, which the rules refuse.
 inline ImageKind image_kind(const RunConfig& config) {

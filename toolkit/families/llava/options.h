@@ -3,6 +3,7 @@
 #include <dtk/models/llava_options.h>
 
 #include "toolkit/config/config.h"
+#include "toolkit/config/options_of.h"
 #include "toolkit/families/llava/sizes.h"
 
 namespace dtk::llava {
@@ -99,11 +100,6 @@ struct Options {
   friend bool operator==(const Options&, const Options&) = default;
 };
 
-inline Options& options_of(RunConfig& config) {
-  return config.families.of<Options>();
-}
-inline const Options& options_of(const RunConfig& config) {
-  return config.families.of<Options>();
-}
+inline constexpr OptionsOf<Options> options_of;
 
 }  // namespace dtk::llava

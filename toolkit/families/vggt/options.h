@@ -6,6 +6,7 @@
 #include <string>
 
 #include "toolkit/config/config.h"
+#include "toolkit/config/options_of.h"
 
 namespace dtk::vggt {
 
@@ -81,11 +82,6 @@ struct Options {
   friend bool operator==(const Options&, const Options&) = default;
 };
 
-inline Options& options_of(RunConfig& config) {
-  return config.families.of<Options>();
-}
-inline const Options& options_of(const RunConfig& config) {
-  return config.families.of<Options>();
-}
+inline constexpr OptionsOf<Options> options_of;
 
 }  // namespace dtk::vggt

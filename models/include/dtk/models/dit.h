@@ -33,7 +33,8 @@ class Dit {
 
   /// The model's output for x (N, C, S, S), t (N) in 0 .. 1000 (may be fractional) and labels y (N), int64;
   /// (N, out_channels, S, S). In training mode labels are dropped and dropout acts, with draws from the
-  /// device's default generator; `drop` (N), 1 or 0, replaces the draw of the labels to drop.
+  /// device's default generator; `drop` (N), 1 or 0, replaces the draw of the labels to drop. Throws
+  /// c10::Error for other shapes, types or devices.
   at::Tensor forward(at::Tensor x, at::Tensor t, at::Tensor y, bool training,
                      const std::optional<at::Tensor>& drop = std::nullopt) const;
 

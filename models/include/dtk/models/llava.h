@@ -75,7 +75,8 @@ class Llava {
   /// before each token, with its number; absent where it said no.
   std::optional<at::Tensor> continued(LlavaBatch prompts, int64_t count,
                                       const std::function<bool(int64_t token)>& go_on) const;
-  /// Features (M, P, h) of pictures (M, 3, S, S).
+  /// Features (M, P, h) of pictures (M, 3, S, S). It and the three above throw c10::Error for other shapes or
+  /// types than a LlavaBatch states.
   at::Tensor encode(at::Tensor pictures) const;
 
   /// All parameters in a fixed order. The names are those of LLaVA's own files.

@@ -30,8 +30,9 @@ struct VggtOptions {
   std::optional<std::array<int64_t, 4>> taps;  // pairs that dense heads read, ascending; the last is the last
   bool camera = true, depths = true, points = false;  // the heads
 
-  /// Tokens of a frame beside its patches: the camera's and the registers.
-  int64_t special_tokens() const { return 1 + *registers; }
+  /// Tokens of a frame beside its patches: the camera's and the registers. Throws std::bad_optional_access
+  /// where `registers` is unset, which resolved() fills of a published model.
+  int64_t special_tokens() const { return 1 + registers.value(); }
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -59,7 +60,8 @@ struct VggtProblem {
   std::string key, message;
 };
 
-/// With the preset's sizes where none are set.
+/// With the preset's sizes where none are set; of `custom` as given, which problems() tells of. Throws
+/// nothing.
 VggtOptions resolved(VggtOptions options);
 
 /// Patterns of the paths of its heads, which the original computes in fp32 whatever the aggregator does.

@@ -24,9 +24,9 @@ bool supports_bf16(c10::Device device);
 
 class Precision final : public Policy {
  public:
-  /// `paths`: the model's modules. Throws PolicyError when asked for on a device without bf16, when `cpu`
-  /// is no choice, when an entry of `fp32` matches no module (the default's entry may), and when asked for
-  /// with all modules in `fp32`.
+  /// `paths`: the model's modules. Throws PolicyError when asked for on a device without bf16, when an
+  /// entry of `fp32` matches no module (the default's entry may), and when asked for with all modules in
+  /// `fp32`.
   Precision(const PrecisionOptions& options, c10::Device device, const std::vector<std::string>& paths);
 
   static constexpr char kName[] = "precision";

@@ -11,7 +11,8 @@
 namespace dtk::policies {
 
 /// The stack of saved tensors.
-#if DTK_TORCH_BEFORE(2, 13)  // a closed list of kinds, of which no released LibTorch uses this one
+#if DTK_TORCH_BEFORE(2, 13)  // a closed list of kinds, of which no released LibTorch uses this one; LibTorch
+                             // cannot be asked who else does, as it can for keys (dispatch_keys.h)
 constexpr auto kSavedTensorStackInfo = c10::DebugInfoKind::TEST_INFO_2;
 #else
 inline constexpr std::string_view kSavedTensorStackName = "DTK_SAVED_TENSORS";

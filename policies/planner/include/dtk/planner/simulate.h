@@ -1,7 +1,7 @@
 // Counts the bytes of a job by running its own code where nothing is computed.
 //
-//   SimulationResult plan = simulate(c10::Device("cuda:0"), [](const Report& report) { train(...); report();
-//   }); highest(plan.device).peak.items();
+//   const auto job = [](const EndOfPlan& end) { train(...); end(); };
+//   const int64_t bytes = highest(simulate(c10::Device("cuda:0"), job).device).peak.bytes;
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>

@@ -1,0 +1,57 @@
+"""toolkit/ names a policy only where its table says why: what all policies do, a run asks of their kinds.
+
+toolkit/config has the rules between keys, and toolkit/families the defaults of a family; both name whom they like.
+"""
+
+import re
+from pathlib import Path
+
+import tree
+
+FREE = ("toolkit/config/", "toolkit/families/")
+# What has to be said of a policy by name, and where.
+MAY_NAME = {
+    "ema": {"run/out_of_memory.cpp"},  # advice, where memory is not enough
+    "attention": {"run/out_of_memory.cpp"},
+    "fusion": {"programs/dit_train.cpp", "programs/installed.cpp"},  # its kernels are a library that a program opens
+    "inference": set(),
+    # A CPU's is chosen by trial steps, or by what fits.
+    "precision": {
+        "train/precision_choice.cpp", "train/validation.cpp", "run/start.cpp", "run/folder.cpp", "run/out_of_memory.cpp", "report/plan_summary.cpp",
+        "plan/plan.cpp", "plan/plan_text.cpp", "plan/calibrate.cpp", "plan/place_checkpoints.cpp", "commands/plan.cpp", "commands/init.cpp",
+    },
+    # keep = "auto" is chosen by plans, and plans compare what is kept.
+    "checkpoint": {
+        "report/placement.cpp", "run/start.cpp", "run/escalation.cpp", "run/out_of_memory.cpp", "commands/plan.cpp",
+        "plan/plan.cpp", "plan/alternatives.cpp", "plan/calibrate.cpp", "plan/per_token.cpp", "plan/place_checkpoints.cpp",
+    },
+    # Ranks divide by it, and level = "auto" is chosen by plans.
+    "shard": {"train/apply_policies.cpp", "report/level_choice.cpp", "plan/worlds.cpp", "run/start.cpp", "run/out_of_memory.cpp"},
+}  # fmt: skip
+
+
+def policies(root: Path) -> set[str]:
+    folder = root / "policies" / "include" / "dtk" / "policies"
+    return {path.name.removesuffix("_options.h") for path in folder.glob("*_options.h")} - {"policy", "own"}
+
+
+def check(root: Path) -> list[str]:
+    found = []
+    names = sorted(policies(root))
+    pattern = re.compile(rf"\bpolicies_?(?:\(\))?\.({'|'.join(names)})\b")
+    seen = set()
+    for path in tree.code(root, "toolkit"):
+        where = path.relative_to(root).as_posix()
+        if where.startswith(FREE):
+            continue
+        for number, line in enumerate(tree.read_code(path, strings=True), 1):
+            for name in pattern.findall(line) if names else ():
+                seen.add((name, where))
+                if where.removeprefix("toolkit/") not in MAY_NAME.get(name, set()):
+                    found.append(f"{tree.place(root, path, number)}: names policies.{name}; ask its kind (policy_kind.h), or say why in {Path(__file__).name}")
+    gone = [(name, file) for name, files in MAY_NAME.items() if name in names for file in sorted(files) if (name, f"toolkit/{file}") not in seen]
+    return found + [f"toolkit/{file}: no longer names policies.{name}; take it out of {Path(__file__).name}" for name, file in gone]
+
+
+if __name__ == "__main__":
+    tree.run(check)

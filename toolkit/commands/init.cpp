@@ -25,12 +25,12 @@ namespace dtk {
 namespace {
 
 constexpr double kMaxStepSeconds = 1;
-constexpr double kRunSeconds = 1800, kSecondsBetweenSamples = 60;
+constexpr double kRunSeconds = 1800, kSecondsBetweenSamples = 60, kSecondsBetweenCheckpoints = 300;
 constexpr int64_t kFirstBatch = 16, kMaxFirstBatch = 64;
 
 // How often what is done, in steps of a run whose step takes so long.
 struct Pace {
-  int64_t steps = 1000, sample_every = 100, log_every = 10, checkpoint_every = 50;
+  int64_t steps = 1000, sample_every = 100, log_every = 10, checkpoint_every = 500;
 };
 
 // To one digit, so that nobody takes it for more than it is.
@@ -43,7 +43,7 @@ Pace pace_of(double step_seconds) {
   Pace pace;
   pace.steps = std::max<int64_t>(1000, round_number(kRunSeconds / step_seconds));
   pace.sample_every = round_number(kSecondsBetweenSamples / step_seconds);
-  pace.checkpoint_every = std::max<int64_t>(1, pace.sample_every / 4);
+  pace.checkpoint_every = round_number(kSecondsBetweenCheckpoints / step_seconds);
   pace.log_every = round_number(5 / step_seconds);
   return pace;
 }
@@ -55,14 +55,18 @@ struct ModelChoice {
   bool tried = true;  // else nobody knows how long it takes
 };
 
+double minutes_of(const Pace& pace, const ModelChoice& choice) {
+  return static_cast<double>(pace.steps) * choice.step_seconds / 60;
+}
+
 std::string config_text(const DataDraft& draft, const ConfiguredFamily& family, const ModelChoice& choice,
                         const std::string& why) {
   const Pace pace = pace_of(choice.step_seconds);
   std::string text = fmt::format("# Written by dit-train --init, to be changed.\n\n[train]\nmodel = \"{}\"\n",
                                  family.name());
   text += "out = " + toml_text("runs/" + draft.name) + "\n";
-  text += fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps,
-                      static_cast<double>(pace.steps) * choice.step_seconds / 60);
+  text +=
+      fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps, minutes_of(pace, choice));
   text += fmt::format("log_every = {}\ncheckpoint_every = {}\n", pace.log_every, pace.checkpoint_every);
   constexpr int64_t fewest = 50, most = 500;  // of which a loss says something; more take time
   const int64_t held_out =
@@ -212,6 +216,9 @@ std::filesystem::path write_first_config(const std::filesystem::path& data, cons
                         choice.model->name, choice.batch, choice.step_seconds)
           : choice.model->name + ": its plan takes more than half of the memory that was available here.";
   write_file_atomically(world.files, file, config_text(draft, *family, choice, why));
+  const Pace pace = pace_of(choice.step_seconds);
+  world.message(fmt::format("takes {} with batches of {}: {} steps, some {:.0f} minutes here",
+                            choice.model->name, choice.batch, pace.steps, minutes_of(pace, choice)));
   return file;
 }
 

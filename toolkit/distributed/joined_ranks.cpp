@@ -20,6 +20,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/distributed/listener.h"
 #include "toolkit/distributed/nccl_group.h"
 
 namespace dtk {
@@ -33,6 +34,7 @@ constexpr milliseconds kForLastWords{500};  // left before connections break: wh
 constexpr milliseconds kForLateOnes{300};
 constexpr milliseconds kForAnswers{2000};
 constexpr milliseconds kBetweenSigns{250};
+constexpr milliseconds kBetweenTries{100};
 constexpr milliseconds kSilent{10000};  // then who waits says for whom
 // Keys of the store.
 constexpr char kLastWord[] = "last word", kHeard[] = "heard", kEnded[] = "dit-train/ended";
@@ -246,33 +248,36 @@ class RanksByStore final : public JoinedRanks {
 
   double timeout_in_seconds() const { return static_cast<double>(timeout_.count()) / 1000; }
 
-  void connect(milliseconds timeout) {
+  // Not by c10d, whose tries to connect go on for several times as long as they may.
+  void wait_for_leader(const SayWaiting& say) const {
+    const auto begin = std::chrono::steady_clock::now();
+    for (bool said = false;; std::this_thread::sleep_for(kBetweenTries)) {
+      const std::string problem = connection_problem(launch_.address, launch_.port);
+      if (problem.empty()) return;
+      const auto waited = std::chrono::steady_clock::now() - begin;
+      if (waited >= timeout_) {
+        throw Error(
+            ExitCode::ranks,
+            fmt::format("{}: nobody answers at {}, where MASTER_ADDR and MASTER_PORT say that rank 0 is; "
+                        "start it, or set them (distributed.timeout = {} s): {}",
+                        name_, place(), timeout_in_seconds(), problem));
+      }
+      if (said || waited < kSilent) continue;
+      said = true;
+      say(fmt::format("{} waits for rank 0 at {} (MASTER_ADDR, MASTER_PORT), {} s at most", name_, place(),
+                      timeout_in_seconds()));
+    }
+  }
+
+  void open_store(const SayWaiting& say) {
+    if (!serves()) wait_for_leader(say);
     c10d::TCPStoreOptions options;
     options.isServer = serves();
     options.port = static_cast<uint16_t>(launch_.port);
     options.waitWorkers = false;
-    options.timeout = timeout;
-    base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
-    base_->setTimeout(timeout_);
-  }
-
-  // False where rank 0 is not there yet.
-  bool connects_soon() try {
-    connect(kSilent);
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-
-  void open_store(const SayWaiting& say) {
+    options.timeout = timeout_;
     try {
-      if (serves() || timeout_ <= kSilent) {
-        connect(timeout_);
-      } else if (!connects_soon()) {
-        say(fmt::format("{} waits for rank 0 at {} (MASTER_ADDR, MASTER_PORT), {} s at most", name_, place(),
-                        timeout_in_seconds()));
-        connect(timeout_);
-      }
+      base_ = c10::make_intrusive<c10d::TCPStore>(launch_.address, options);
     } catch (const std::exception& error) {
       if (serves()) {
         throw ConfigError(fmt::format(
@@ -280,13 +285,7 @@ class RanksByStore final : public JoinedRanks {
             "that no other job has",
             name_, place(), policies::collective_cause(error)));
       }
-      throw not_answering(
-          name_,
-          fmt::format(
-              "nobody answers at {}, where MASTER_ADDR and MASTER_PORT say that rank 0 is; start it, or set "
-              "them (distributed.timeout = {} s for each try)",
-              place(), timeout_in_seconds()),
-          error);
+      throw not_answering(name_, "no connection to rank 0 at " + place(), error);
     }
     if (launch_.launcher_serves && launch_.attempt != "0" && base_->check({kEnded})) {
       const LastWord word = word_of(text_of(base_->get(kEnded)));

@@ -319,25 +319,31 @@ static std::string unknown_text(std::vector<std::string> names) {
   return names.empty() ? "" : "; unknown, and not counted: " + listed(names, " and ");
 }
 
-static std::string budget_text(const Plan& plan) {
+// A budget is of what LibTorch allocates: of a device's need without its context.
+static std::string budget_text(const Plan& plan, const ByteUnit& unit) {
   if (!plan.budget) return "";
-  if (plan.need_in(Capacity::allocator).fits(plan.budget)) return "; fits memory.budget";
-  return "; exceeds memory.budget = " + exact_bytes(*plan.budget);
+  const MemoryNeed need = plan.need_in(Capacity::allocator);
+  if (!need.fits(plan.budget)) return "; exceeds memory.budget = " + exact_bytes(*plan.budget);
+  if (!plan.memory.device.is_cpu())
+    return fmt::format("; the {} of it that LibTorch allocates fit memory.budget",
+                       with_unit(need.bytes(), unit));
+  return std::string("; fits memory.budget") +
+         (plan.scratch.not_known.empty() ? "" : " but for scratch, which is not known");
 }
 
 // In the sizes that cards are sold in.
 static std::string verdict_text(const Plan& plan, const ByteUnit& unit) {
   const int64_t need = plan.bytes_in(Capacity::device);
   if (plan.memory.device.is_cpu())
-    return "needs " + with_unit(need, unit) + " of memory for tensors" + budget_text(plan);
+    return "needs " + with_unit(need, unit) + " of memory for tensors" + budget_text(plan, unit);
   std::string fits = "fits no single card of up to 141 GB";
   for (const int64_t gigabytes : {6, 8, 12, 16, 24, 32, 40, 48, 80, 141}) {
     if (need > gigabytes * 1'000'000'000) continue;
     fits = fmt::format("fits a card of {} GB", gigabytes);
     break;
   }
-  return "needs " + with_unit(need, unit) + " with what the device adds" + budget_text(plan) + "; " + fits +
-         unknown_text(not_counted(plan));
+  return "needs " + with_unit(need, unit) + " with what the device adds" + budget_text(plan, unit) + "; " +
+         fits + unknown_text(not_counted(plan));
 }
 
 std::string plan_summary_text(const std::string& name, const Plan& plan) {

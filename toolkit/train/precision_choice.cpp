@@ -21,8 +21,11 @@ constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMaxTrialSamples = 16;
 
-// A CPU that has no bf16 of its own takes ten times as long and more for it.
-constexpr double kHopeless = 4;
+// How many times as long as fp32 a step of one sample takes in bf16 at most where whole trial steps follow: a
+// CPU without bf16 of its own takes several times as long, and longer with more samples.
+double hopeful() {
+  return cpu_has_bf16() ? 4 : 2;
+}
 
 using policies::CpuPrecision;
 
@@ -97,7 +100,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   // Whole trial steps could take minutes then, before the first line of a run.
   TrialStep exact_one(quiet, *model, fp32, 1), fast_one(quiet, *model, bf16, 1);
   const policies::PrecisionTimes of_one = probe(exact_one, fast_one, 1);
-  if (of_one.bf16_ms > kHopeless * of_one.fp32_ms)
+  if (of_one.bf16_ms > hopeful() * of_one.fp32_ms)
     return {CpuPrecision::fp32, policies::describe(of_one, "a step of one sample")};
   const policies::PrecisionTimes times = probe(exact, fast, kPairs);
   const bool bf16_is_faster = policies::bf16_is_faster(times);

@@ -319,8 +319,9 @@ TEST_CASE("a budget that one precision fits decides between them") {
              Catch::Contains(std::string("; training takes ") + policies::text_of(smaller.precision) +
                              ", as only that fits memory.budget"));
   CHECK(peak(plan) == smaller.peak_bytes);
-  CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
-             Catch::Contains(" of memory for tensors; fits memory.budget "));
+  CHECK_THAT(
+      test::one_line(plan_text("a.toml", plan)),
+      Catch::Contains(" of memory for tensors; fits memory.budget but for scratch, which is not known "));
   const Plan none = within(smaller.peak_bytes - 1);
   CHECK(none.of_precision == PlannedPrecision::smaller);
   CHECK(peak(none) == smaller.peak_bytes);
@@ -330,6 +331,16 @@ TEST_CASE("a budget that one precision fits decides between them") {
   const int64_t larger = std::max(both[0].peak_bytes, both[1].peak_bytes);
   CHECK(within(larger).of_precision == PlannedPrecision::larger);
   CHECK(peak(within(larger)) == larger);
+}
+
+TEST_CASE("a budget is of what LibTorch allocates of a device's need, and the verdict says so") {
+  LoadedConfig loaded = tiny_fp32();
+  loaded.config.memory.budget = ByteSize{int64_t{1} << 30};
+  const Plan plan = make_plan(loaded, kCuda);
+  REQUIRE(plan.bytes_in(Capacity::allocator) < plan.bytes_in(Capacity::device));
+  CHECK_THAT(test::one_line(plan_text("a.toml", plan)),
+             Catch::Contains(" with what the device adds; the ") &&
+                 Catch::Contains(" of it that LibTorch allocates fit memory.budget; fits a card of 6 GB"));
 }
 
 TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, and said so") {

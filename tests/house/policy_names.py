@@ -6,6 +6,7 @@ toolkit/config has the rules between keys, and toolkit/families the defaults of 
 import re
 from pathlib import Path
 
+import planner_names
 import tree
 
 FREE = ("toolkit/config/", "toolkit/families/")
@@ -30,14 +31,9 @@ MAY_NAME = {
 }  # fmt: skip
 
 
-def policies(root: Path) -> set[str]:
-    folder = root / "policies" / "include" / "dtk" / "policies"
-    return {path.name.removesuffix("_options.h") for path in folder.glob("*_options.h")} - {"policy", "own"}
-
-
 def check(root: Path) -> list[str]:
     found = []
-    names = sorted(policies(root))
+    names = sorted(planner_names.names(root, "policies"))
     pattern = re.compile(rf"\bpolicies_?(?:\(\))?\.({'|'.join(names)})\b")
     seen = set()
     for path in tree.code(root, "toolkit"):

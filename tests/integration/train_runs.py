@@ -391,7 +391,6 @@ class ProcessSettings(ProgramTest):
         self.assertEqual(self.environment_of_a_run(GOMP_SPINCOUNT="7")["GOMP_SPINCOUNT"], "7")
         self.assertNotIn("GOMP_SPINCOUNT", self.environment_of_a_run(OMP_WAIT_POLICY="active"))
 
-
     def test_more_threads_than_cores_are_taken_and_said(self):
         cores = len(os.sched_getaffinity(0))
         result = self.train(train__threads=cores + 1, train__steps=1, schedule__warmup=0)

@@ -31,6 +31,7 @@ constexpr int64_t kFirstBatch = 16, kMaxFirstBatch = 64;
 // How often what is done, in steps of a run whose step takes so long.
 struct Pace {
   int64_t steps = 1000, sample_every = 100, log_every = 10, checkpoint_every = 500;
+  double minutes = 0;  // that all steps take
 };
 
 // To one digit, so that nobody takes it for more than it is.
@@ -45,6 +46,7 @@ Pace pace_of(double step_seconds) {
   pace.sample_every = round_number(kSecondsBetweenSamples / step_seconds);
   pace.checkpoint_every = round_number(kSecondsBetweenCheckpoints / step_seconds);
   pace.log_every = round_number(5 / step_seconds);
+  pace.minutes = static_cast<double>(pace.steps) * step_seconds / 60;
   return pace;
 }
 
@@ -55,18 +57,13 @@ struct ModelChoice {
   bool tried = true;  // else nobody knows how long it takes
 };
 
-double minutes_of(const Pace& pace, const ModelChoice& choice) {
-  return static_cast<double>(pace.steps) * choice.step_seconds / 60;
-}
-
 std::string config_text(const DataDraft& draft, const ConfiguredFamily& family, const ModelChoice& choice,
                         const std::string& why) {
   const Pace pace = pace_of(choice.step_seconds);
   std::string text = fmt::format("# Written by dit-train --init, to be changed.\n\n[train]\nmodel = \"{}\"\n",
                                  family.name());
   text += "out = " + toml_text("runs/" + draft.name) + "\n";
-  text +=
-      fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps, minutes_of(pace, choice));
+  text += fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps, pace.minutes);
   text += fmt::format("log_every = {}\ncheckpoint_every = {}\n", pace.log_every, pace.checkpoint_every);
   constexpr int64_t fewest = 50, most = 500;  // of which a loss says something; more take time
   const int64_t held_out =
@@ -218,7 +215,7 @@ std::filesystem::path write_first_config(const std::filesystem::path& data, cons
   write_file_atomically(world.files, file, config_text(draft, *family, choice, why));
   const Pace pace = pace_of(choice.step_seconds);
   world.message(fmt::format("takes {} with batches of {}: {} steps, some {:.0f} minutes here",
-                            choice.model->name, choice.batch, pace.steps, minutes_of(pace, choice)));
+                            choice.model->name, choice.batch, pace.steps, pace.minutes));
   return file;
 }
 

@@ -307,7 +307,7 @@ class RanksByStore final : public JoinedRanks {
 
   // Until `is_true`, or false once `is_enough` of the time waited. Throws where a rank has failed.
   template <class Condition, class Enough>
-  bool comes_true(const Condition& is_true, Enough&& is_enough) {
+  bool comes_true(const Condition& is_true, const Enough& is_enough) {
     for (milliseconds waited{0}; !is_true(); waited += kBetweenLooks) {
       if (store_->check({kLastWord})) throw policies::CollectiveError("it has failed");
       if (is_enough(waited)) return false;
@@ -349,7 +349,8 @@ class RanksByStore final : public JoinedRanks {
         if (!store_->check({key(rank)})) ranks.push_back(std::to_string(rank));
       return fmt::format("of {} ranks {}", launch_.ranks, first_few(ranks, 5));
     };
-    auto is_enough = [&, said = !leads()](milliseconds waited) mutable {
+    bool said = !leads();
+    const auto is_enough = [&](milliseconds waited) {
       if (!said && waited >= kSilent) {
         say(fmt::format("{} waits: {} did not come to {} yet, {} s at most", name_, missing(), place(),
                         timeout_in_seconds()));

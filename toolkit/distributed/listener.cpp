@@ -35,14 +35,8 @@ std::string problem_at(const addrinfo& place) {
 }  // namespace
 
 std::string connection_problem(const std::string& host, int64_t port) {
-  const addrinfo wanted{.ai_flags = 0,
-                        .ai_family = AF_UNSPEC,
-                        .ai_socktype = SOCK_STREAM,
-                        .ai_protocol = 0,
-                        .ai_addrlen = 0,
-                        .ai_addr = nullptr,
-                        .ai_canonname = nullptr,
-                        .ai_next = nullptr};
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
   if (error != 0) return gai_strerror(error);

@@ -80,8 +80,8 @@ constexpr bool is_optional<std::optional<T>> = true;
 
 /// What is not given becomes what `from` says.
 Options filled(Options options, const Options& from) {
-  Options::fields(from, [&](const std::string& name, const auto& value, const char*) {
-    Options::fields(options, [&](const std::string& other, auto& mine, const char*) {
+  Options::fields(from, [&](const std::string& name, const auto& value, const auto&...) {
+    Options::fields(options, [&](const std::string& other, auto& mine, const auto&...) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>,
                                    std::remove_cvref_t<decltype(mine)>> &&
                     is_optional<std::remove_cvref_t<decltype(mine)>>) {
@@ -119,12 +119,12 @@ class DiffusionPlannerChecker {
       add(field,
           "diffusion_planner." + field + " has no use with diffusion_planner.preset = \"UP\"; " + remedy);
     };
-    Options::fields(options_, [&](const std::string& name, const auto& mine, const char*) {
+    Options::fields(options_, [&](const std::string& name, const auto& mine, const auto&...) {
       using Field = std::remove_cvref_t<decltype(mine)>;
       if constexpr (std::is_same_v<Field, bool>) {
         if (!mine && name.starts_with("use_")) useless(name, "set it to true");
       } else if constexpr (is_optional<Field>) {
-        Options::fields(from, [&](const std::string& other, const auto& its, const char*) {
+        Options::fields(from, [&](const std::string& other, const auto& its, const auto&...) {
           if constexpr (std::is_same_v<Field, std::remove_cvref_t<decltype(its)>>) {
             if (name == other && mine && !its) useless(name, "remove it");
           }
@@ -135,7 +135,7 @@ class DiffusionPlannerChecker {
 
   // Options made in code have passed no reader that knows the intervals of `fields`.
   void check_ranges() {
-    Options::fields(options_, [&](const std::string& name, const auto& value, const char*) {
+    Options::fields(options_, [&](const std::string& name, const auto& value, const auto&...) {
       using Field = std::remove_cvref_t<decltype(value)>;
       if constexpr (std::is_same_v<Field, int64_t>) check_count(name, value);
       if constexpr (std::is_same_v<Field, std::optional<int64_t>>) {

@@ -80,7 +80,7 @@ class Checker {
 
   template <class Table>
   void check_table(const std::string& table, const Table& values) {
-    Table::fields(values, [&](const char* name, const auto& value, const char*) {
+    Table::fields(values, [&](const char* name, const auto& value, const auto&...) {
       if constexpr (requires { value.has_value(); }) {
         const std::string key = table + "." + name;
         if (!value) {

@@ -112,7 +112,7 @@ class Configurations(unittest.TestCase):
             part = self.run_train(folder, "--keys", "policies.ema")
             self.assertIn(part, page)
             self.assertEqual(part.splitlines()[0], "[policies.ema]")
-            self.assertEqual(self.run_train(folder, "--keys=data.bat"), "[data]\n  batch = 16                          an integer in [1, inf)\n")
+            self.assertEqual(self.run_train(folder, "--keys=data.bat"), "[data]\n  batch = 16                          an integer in [1, inf)\n      samples of an optimizer step\n")
             result = subprocess.run([str(TRAIN), "--keys", "data.bats"], capture_output=True, text=True)
             self.assertEqual((result.returncode, result.stdout, result.stderr),
                              (2, "", "dit-train: --keys data.bats: no key begins so; near: data.batch\n"))  # fmt: skip

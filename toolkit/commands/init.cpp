@@ -57,13 +57,18 @@ struct ModelChoice {
   bool tried = true;  // else nobody knows how long it takes
 };
 
+std::string minutes_here(const ModelChoice& choice) {
+  if (!choice.tried) return "in a time that nobody tried";
+  return fmt::format("some {:.0f} minutes here", pace_of(choice.step_seconds).minutes);
+}
+
 std::string config_text(const DataDraft& draft, const ConfiguredFamily& family, const ModelChoice& choice,
                         const std::string& why) {
   const Pace pace = pace_of(choice.step_seconds);
   std::string text = fmt::format("# Written by dit-train --init, to be changed.\n\n[train]\nmodel = \"{}\"\n",
                                  family.name());
   text += "out = " + toml_text("runs/" + draft.name) + "\n";
-  text += fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps, pace.minutes);
+  text += fmt::format("steps = {}          # {}\n", pace.steps, minutes_here(choice));
   text += fmt::format("log_every = {}\ncheckpoint_every = {}\n", pace.log_every, pace.checkpoint_every);
   constexpr int64_t fewest = 50, most = 500;  // of which a loss says something; more take time
   const int64_t held_out =
@@ -213,9 +218,8 @@ std::filesystem::path write_first_config(const std::filesystem::path& data, cons
                         choice.model->name, choice.batch, choice.step_seconds)
           : choice.model->name + ": its plan takes more than half of the memory that was available here.";
   write_file_atomically(world.files, file, config_text(draft, *family, choice, why));
-  const Pace pace = pace_of(choice.step_seconds);
-  world.message(fmt::format("takes {} with batches of {}: {} steps, some {:.0f} minutes here",
-                            choice.model->name, choice.batch, pace.steps, pace.minutes));
+  world.message(fmt::format("takes {} with batches of {}: {} steps, {}", choice.model->name, choice.batch,
+                            pace_of(choice.step_seconds).steps, minutes_here(choice)));
   return file;
 }
 

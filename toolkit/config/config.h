@@ -1,9 +1,9 @@
 // The configuration of a run: plain structs, one per table of the TOML file.
 //
 // Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
-// all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
-// "[0, 1)"), a choice for strings ("idx | images"), what a string is for in brackets ("(names of classes)")
-// or "" for anything; messages quote it as is.
+// all walk it. An entry is visit(name, member, allowed, meaning): `allowed` is an interval for numbers
+// ("[1, inf)", "[0, 1)"), a choice for strings ("idx | images"), what a string is for in brackets ("(names of
+// classes)") or "" for anything, and messages quote it as is; `meaning` is what --keys says of it.
 // An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
 // comment, not as a key.
 #pragma once
@@ -35,59 +35,64 @@ constexpr auto enum_texts(NotFinite) {
 }
 
 struct TrainOptions {
-  // The family of what is trained (families.h), and so which tables and keys beside these have a use.
   std::string model = "dit";
-  // What of it is trained, by the names of its family; empty: all of it, or what the family says.
   std::vector<std::string> parts = {};
-  std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
-  int64_t seed = 0;                // one seed; every random stream derives from it by name
-  std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use
-  // The run ends at whichever of those that are set comes first.
-  std::optional<int64_t> steps;   // optimizer steps
-  std::optional<int64_t> epochs;  // passes through the training data
-  std::optional<double> seconds;  // of training, wall clock
-  int64_t accumulate = 1;         // micro-batches per optimizer step; data.batch must be divisible
-  int64_t log_every = 10;         // steps between log lines; the step's scalars are read only then, and
-                                  // at steps 1, 2, 5, 10, 20, 50 ... below it
-  int64_t checkpoint_every = 0;   // steps between checkpoints; 0: only at the end and when stopped
-  int64_t sample_every = 0;       // steps between sample grids; 0: only at the end
-  int64_t keep_checkpoints = 2;   // complete checkpoints kept, newest first
-  int64_t validate_every = 0;     // steps between validations; 0: only at the end; needs data.validation
-  bool validate_ema = false;      // validate with the EMA weights instead of those that are trained
+  std::string out = "runs/run";
+  int64_t seed = 0;
+  std::optional<int64_t> threads;
+  std::optional<int64_t> steps;
+  std::optional<int64_t> epochs;
+  std::optional<double> seconds;
+  int64_t accumulate = 1;
+  int64_t log_every = 10;
+  int64_t checkpoint_every = 0;
+  int64_t sample_every = 0;
+  int64_t keep_checkpoints = 2;
+  int64_t validate_every = 0;
+  bool validate_ema = false;
   NotFinite on_not_finite = NotFinite::stop;
-  int64_t max_skipped = 10;          // steps in a row that may be skipped; one more ends the run
-  double slow_step = 5;              // steps that take so many times their median are told of
-  bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
-  std::string
-      init_from;  // weights a new run begins with: a file, or a folder of a checkpoint, a run or adapters
-  std::string init_key;  // which of the sets in it; "": ema where there is one (weights.h)
+  int64_t max_skipped = 10;
+  double slow_step = 5;
+  bool allow_thread_change = false;
+  std::string init_from;
+  std::string init_key;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [model, parts, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
            sample_every, keep_checkpoints, validate_every, validate_ema, on_not_finite, max_skipped,
            slow_step, allow_thread_change, init_from, init_key] = self;
-    visit("model", model, family_choices());
-    visit("parts", parts, "parts of the model, which its family names");
-    visit("out", out, "");
-    visit("seed", seed, "[0, inf)");
-    visit("threads", threads, "[1, 1024]");
-    visit("steps", steps, "[1, inf)");
-    visit("epochs", epochs, "[1, 1000000]");
-    visit("seconds", seconds, "(0, inf)");
-    visit("accumulate", accumulate, "[1, inf)");
-    visit("log_every", log_every, "[1, inf)");
-    visit("checkpoint_every", checkpoint_every, "[0, inf)");
-    visit("sample_every", sample_every, "[0, inf)");
-    visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
-    visit("validate_every", validate_every, "[0, inf)");
-    visit("validate_ema", validate_ema, "");
-    visit("on_not_finite", on_not_finite, "");
-    visit("most_skipped", max_skipped, "[1, inf)");
-    visit("slow_step", slow_step, "(1, inf)");
-    visit("allow_thread_change", allow_thread_change, "");
-    visit("init_from", init_from, "");
-    visit("init_key", init_key, "");
+    visit("model", model, family_choices(), "family of what is trained");
+    visit("parts", parts, "parts of the model, which its family names",
+          "what of it is trained; empty: what its family says, else all");
+    visit("out", out, "", "run folder; one that already holds a run is refused");
+    visit("seed", seed, "[0, inf)", "from which all random numbers of the run follow");
+    visit("threads", threads, "[1, 1024]", "CPU threads; not set: all cores that the process may use");
+    visit("steps", steps, "[1, inf)",
+          "optimizer steps; of steps, epochs and seconds the first that is reached ends the run");
+    visit("epochs", epochs, "[1, 1000000]", "passes through the training data");
+    visit("seconds", seconds, "(0, inf)", "of training by the clock");
+    visit("accumulate", accumulate, "[1, inf)",
+          "micro-batches of an optimizer step; data.batch must be divisible by it");
+    visit("log_every", log_every, "[1, inf)",
+          "steps between log lines, whose scalars alone are read; before the first of them at steps 1, 2, 5, "
+          "10, 20, 50, ...");
+    visit("checkpoint_every", checkpoint_every, "[0, inf)",
+          "steps between checkpoints; 0: only at the end and when stopped");
+    visit("sample_every", sample_every, "[0, inf)", "steps between samples; 0: only at the end");
+    visit("keep_checkpoints", keep_checkpoints, "[1, inf)", "complete checkpoints that stay, the newest");
+    visit("validate_every", validate_every, "[0, inf)",
+          "steps between validations; 0: only at the end; needs data.validation");
+    visit("validate_ema", validate_ema, "", "validate with the averaged weights, not those that are trained");
+    visit("on_not_finite", on_not_finite, "",
+          "a step with a loss or gradient of NaN or infinity ends the run, or changes nothing");
+    visit("most_skipped", max_skipped, "[1, inf)", "such steps in a row; one more ends the run");
+    visit("slow_step", slow_step, "(1, inf)", "steps that take so many times their median are told of");
+    visit("allow_thread_change", allow_thread_change, "",
+          "go on with other train.threads: the result is then not the same to the bit");
+    visit("init_from", init_from, "",
+          "weights to begin with: a file, or a folder of a checkpoint, a run or adapters");
+    visit("init_key", init_key, "", "which set of weights in it; \"\": the average where there is one");
   }
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
 };
@@ -113,34 +118,35 @@ constexpr auto enum_texts(DataOrder) {
 }
 
 struct DataOptions {
-  std::string kind = "idx";        // a family's (families.h)
-  std::optional<int64_t> samples;  // made-up ones: how many; others: how many there must be
+  std::string kind = "idx";
+  std::optional<int64_t> samples;
   OnCorrupt on_corrupt = OnCorrupt::error;
   Fingerprint fingerprint = Fingerprint::names;
-  bool allow_change = false;  // a resumed run goes on with data that have changed
-  int64_t validation = 0;     // samples held out, never trained on
-  int64_t batch = 16;         // samples per optimizer step
-  bool drop_last = true;      // false: also the last samples of an epoch, in a shorter batch
+  bool allow_change = false;
+  int64_t validation = 0;
+  int64_t batch = 16;
+  bool drop_last = true;
   DataOrder order = DataOrder::shuffled;
-  int64_t prefetch = 2;  // micro-batches prepared ahead by the loader
-  // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
+  int64_t prefetch = 2;
   std::optional<int64_t> threads;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, samples, on_corrupt, fingerprint, allow_change, validation, batch, drop_last, order,
            prefetch, threads] = self;
-    visit("kind", kind, data_kind_choices());
-    visit("samples", samples, "[1, inf)");
-    visit("on_corrupt", on_corrupt, "");
-    visit("fingerprint", fingerprint, "");
-    visit("allow_change", allow_change, "");
-    visit("validation", validation, "[0, inf)");
-    visit("batch", batch, "[1, inf)");
-    visit("drop_last", drop_last, "");
-    visit("order", order, "");
-    visit("prefetch", prefetch, "[1, 64]");
-    visit("threads", threads, "[1, 256]");
+    visit("kind", kind, data_kind_choices(), "what the samples are; each family has its own kinds");
+    visit("samples", samples, "[1, inf)", "made-up ones: how many; others: how many there must be");
+    visit("on_corrupt", on_corrupt, "", "a file that cannot be decoded ends the run, or is left out");
+    visit("fingerprint", fingerprint, "",
+          "what a resumed run compares: names and sizes of files, or also what is in them");
+    visit("allow_change", allow_change, "", "go on with data that have changed");
+    visit("validation", validation, "[0, inf)", "samples held out, never trained on");
+    visit("batch", batch, "[1, inf)", "samples of an optimizer step");
+    visit("drop_last", drop_last, "", "leave out samples at the end of an epoch that do not fill a batch");
+    visit("order", order, "", "of an epoch: any, or so that samples of a batch are about as long");
+    visit("prefetch", prefetch, "[1, 64]", "micro-batches that are read ahead");
+    visit("threads", threads, "[1, 256]",
+          "that read samples; not set: 1 where the CPU trains, else train.threads, at most 16");
   }
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
@@ -158,7 +164,7 @@ struct OptimizerOptions {
   double eps = 1e-8;
   double weight_decay = 0.0;
   Decays decays = Decays::all;
-  double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
+  double clip = 1.0;
   // Parameters with a rate of their own, which follows the same schedule: "model.mm_projector: 2e-5". A
   // pattern is a parameter's name or the path of what it lies in; * stands for one component.
   std::vector<std::string> rates = {};
@@ -166,22 +172,23 @@ struct OptimizerOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [lr, beta1, beta2, eps, weight_decay, decays, clip, rates] = self;
-    visit("lr", lr, "(0, inf)");
-    visit("beta1", beta1, "[0, 1)");
-    visit("beta2", beta2, "[0, 1)");
-    visit("eps", eps, "(0, inf)");
-    visit("weight_decay", weight_decay, "[0, inf)");
-    visit("decays", decays, "");
-    visit("clip", clip, "[0, inf)");
-    visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"");
+    visit("lr", lr, "(0, inf)", "learning rate");
+    visit("beta1", beta1, "[0, 1)", "AdamW: decay of the mean of gradients");
+    visit("beta2", beta2, "[0, 1)", "AdamW: decay of the mean of their squares");
+    visit("eps", eps, "(0, inf)", "AdamW: added to the root of the latter");
+    visit("weight_decay", weight_decay, "[0, inf)", "AdamW: of a weight each step, times the rate");
+    visit("decays", decays, "", "what decays: every parameter, or not norms and biases");
+    visit("clip", clip, "[0, inf)", "largest norm of all gradients together; 0: none");
+    visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"",
+          "parameters with a rate of their own");
   }
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
 /// The rate with schedule.kind = "epochs", the same within an epoch of train.epochs (lr_schedule.h).
 struct EpochScheduleOptions {
-  int64_t warmup = 5;    // epochs: from a tenth of the rate in the first to all of it in the last
-  bool lowered = false;  // a tenth in the last 10 epochs, a hundredth in the last 5
+  int64_t warmup = 5;
+  bool lowered = false;
 
   // As the original driving model does it: a run that is resumed within the warm-up begins at the whole
   // rate and then exceeds it.
@@ -190,9 +197,11 @@ struct EpochScheduleOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [warmup, lowered, overshooting_resume] = self;
-    visit("warmup", warmup, "[1, inf)");
-    visit("lowered", lowered, "");
-    visit("overshooting_resume", overshooting_resume, "");
+    visit("warmup", warmup, "[1, inf)",
+          "epochs, from a tenth of the rate in the first to all of it in the last");
+    visit("lowered", lowered, "", "a tenth of the rate in the last 10 epochs, a hundredth in the last 5");
+    visit("overshooting_resume", overshooting_resume, "",
+          "as the original driving model resumes within the warm-up: at more than the rate");
   }
   friend bool operator==(const EpochScheduleOptions&, const EpochScheduleOptions&) = default;
 };
@@ -206,28 +215,28 @@ constexpr auto enum_texts(ScheduleKind) {
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::cosine;
-  int64_t warmup = 0;   // cosine, constant: steps of linear warm-up
-  double final = 0.01;  // cosine: last rate as a fraction of optimizer.lr
+  int64_t warmup = 0;
+  double final = 0.01;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, warmup, final_fraction] = self;
-    visit("kind", kind, "");
-    visit("warmup", warmup, "[0, inf)");
-    visit("final", final_fraction, "[0, 1]");
+    visit("kind", kind, "", "of the rate after the warm-up; epochs: by [schedule.epochs]");
+    visit("warmup", warmup, "[0, inf)", "steps in which the rate grows linearly; cosine and constant");
+    visit("final", final_fraction, "[0, 1]", "cosine: last rate, as a part of optimizer.lr");
   }
   friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
 };
 
 struct SampleOptions {
-  int64_t steps = 25;  // sampler steps
-  bool ema = true;     // sample with the EMA weights
+  int64_t steps = 25;
+  bool ema = true;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [steps, ema] = self;
-    visit("steps", steps, "[1, 10000]");
-    visit("ema", ema, "");
+    visit("steps", steps, "[1, 10000]", "of the sampler");
+    visit("ema", ema, "", "sample with the averaged weights");
   }
   friend bool operator==(const SampleOptions&, const SampleOptions&) = default;
 };
@@ -247,8 +256,8 @@ constexpr auto enum_texts(OnOutOfMemory) {
 }
 
 struct MemoryOptions {
-  bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
-  std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more is out of memory
+  bool ledger = true;
+  std::optional<ByteSize> budget;
   OnOverBudget on_over_budget = OnOverBudget::refuse;
   OnOutOfMemory on_out_of_memory = OnOutOfMemory::stop;
   // Each micro-batch goes through the model in so many parts at most, equal ones but for the last, one after
@@ -259,28 +268,31 @@ struct MemoryOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [ledger, budget, on_over_budget, on_out_of_memory, split] = self;
-    visit("ledger", ledger, "");
-    visit("budget", budget, "(0, inf)");
-    visit("on_over_budget", on_over_budget, "");
-    visit("on_out_of_memory", on_out_of_memory, "");
-    visit("split", split, "[1, inf)");
+    visit("ledger", ledger, "", "count every byte by owner and phase; false: no memory.json");
+    visit("budget", budget, "(0, inf)",
+          "of all tensors on the training device; one byte more is out of memory");
+    visit("on_over_budget", on_over_budget, "",
+          "a run that is planned to need more than there is is refused, or begins with a warning");
+    visit("on_out_of_memory", on_out_of_memory, "",
+          "a step that is refused memory ends the run, or the run goes on with what takes less");
+    visit("split", split, "[1, inf)",
+          "parts, one after another, in which a micro-batch goes through the model");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };
 
 struct LogOptions {
-  bool tensorboard =
-      true;            // event files in <train.out>/tensorboard: some 100 bytes a log line, and the grids
-  bool report = true;  // report.html, written at the end and at each checkpoint
-  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (peak_flops.h).
+  bool tensorboard = true;  // some 100 bytes a log line, and the grids
+  bool report = true;
   std::optional<double> peak_tflops;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [tensorboard, report, peak_tflops] = self;
-    visit("tensorboard", tensorboard, "");
-    visit("report", report, "");
-    visit("peak_tflops", peak_tflops, "(0, inf)");
+    visit("tensorboard", tensorboard, "", "write event files below train.out");
+    visit("report", report, "", "write report.html at the end and at each checkpoint");
+    visit("peak_tflops", peak_tflops, "(0, inf)",
+          "of the device, what MFU is a part of; not set: known of some GPUs");
   }
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
@@ -292,18 +304,19 @@ constexpr auto enum_texts(Backend) {
 
 /// Of a run on several ranks (distributed/); without effect on one.
 struct DistributedOptions {
-  Backend backend = Backend::automatic;  // what moves tensors; "auto": nccl on GPUs, gloo on CPUs
-  double timeout = 600;                  // seconds that a rank waits for another
-  std::string interface = "";            // network interface of Gloo; "": of the address of the host's name
+  Backend backend = Backend::automatic;
+  double timeout = 600;
+  std::string interface = "";
   policies::GradientSums reduce = policies::GradientSums::ordered;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [backend, timeout, interface, reduce] = self;
-    visit("backend", backend, "");
-    visit("timeout", timeout, "[1, 86400]");
-    visit("interface", interface, "");
-    visit("reduce", reduce, "");
+    visit("backend", backend, "", "what moves tensors between ranks; auto: nccl on GPUs, gloo on CPUs");
+    visit("timeout", timeout, "[1, 86400]", "seconds that a rank waits for another");
+    visit("interface", interface, "", "network interface of gloo; \"\": that of the host's name");
+    visit("reduce", reduce, "",
+          "how gradients are summed: in the order of one rank, to the bit, or as the backend does");
   }
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };

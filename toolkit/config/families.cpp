@@ -45,7 +45,7 @@ std::map<std::string, const ConfiguredFamily*> list_owners() {
     const auto tables = family->new_options();
     if (!tables) continue;
     tables->visit_fields([&](const std::string& table, const std::string& name, const OptionField&,
-                             const std::string&) { owners[table + "." + name] = family; });
+                             const auto&...) { owners[table + "." + name] = family; });
   }
   return owners;
 }

@@ -12,7 +12,7 @@
 namespace dtk {
 namespace {
 
-constexpr size_t wanted_column = 38;
+constexpr size_t wanted_column = 38, meaning_column = 6;
 
 // A list that is too long for a line goes on below its first value.
 std::string in_lines(const std::string& name, std::string list) {
@@ -49,13 +49,14 @@ std::string key_page(const std::string& prefix) {
   LoadedConfig loaded;
   family_named(loaded.config.train.model).settle_defaults(loaded);  // what follows from the model is its own
   visit_keys(loaded.config, [&](const std::string& table, const std::string& name, const auto& member,
-                                const std::string& allowed) {
+                                const std::string& allowed, const std::string& meaning) {
     if (!(table + "." + name).starts_with(prefix)) return;
     if (table != open_table) {
       page += (page.empty() ? "[" : "\n[") + table + "]\n";
       open_table = table;
     }
     page += key_text(name, toml_text(member), wanted(member, allowed));
+    if (!meaning.empty()) page += entry("", meaning_column, meaning);
   });
   if (page.empty()) none_begins_with(prefix);
   return page;

@@ -18,7 +18,7 @@ std::vector<KeyInfo> collect_keys() {
   std::set<std::string> seen;
   RunConfig config;
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
-                         const std::string& allowed) {
+                         const std::string& allowed, const std::string&) {
     using Member = std::decay_t<decltype(member)>;
     constexpr bool string =
         std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;
@@ -54,8 +54,8 @@ std::set<std::string> collect_common_tables() {
 void copy_keys(const RunConfig& from, RunConfig& to, const std::vector<std::string>& names) {
   std::map<std::string, std::any> values;
   visit_keys(from, [&](const std::string& table, const std::string& name, const auto& member,
-                       const std::string&) { values[table + "." + name] = member; });
-  visit_keys(to, [&](const std::string& table, const std::string& name, auto& member, const std::string&) {
+                       const auto&...) { values[table + "." + name] = member; });
+  visit_keys(to, [&](const std::string& table, const std::string& name, auto& member, const auto&...) {
     const std::string key = table + "." + name;
     if (std::find(names.begin(), names.end(), key) == names.end()) return;
     member = std::any_cast<std::decay_t<decltype(member)>>(values.at(key));

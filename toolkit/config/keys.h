@@ -18,24 +18,27 @@ inline bool is_purpose(const std::string& allowed) {
 /// Whether all runs have the table, whatever they train.
 bool is_common_table(const std::string& table);
 
-/// Calls visit(table, name, member, allowed) for every field of every table, in printing order: what families
-/// have of a common table after what all runs have of it. Enums come as texts.
+/// Calls visit(table, name, member, allowed, meaning) for every field of every table, in printing order: what
+/// families have of a common table after what all runs have of it. Enums come as texts.
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
   const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
-    FamilyOptions::fields(config.families, [&](const std::string& table, const std::string& name,
-                                               auto& member, const std::string& allowed) {
-      if (is_wanted(table)) visit(table, name, member, allowed);
-    });
+    FamilyOptions::fields(config.families,
+                          [&](const std::string& table, const std::string& name, auto& member,
+                              const std::string& allowed, const std::string& meaning) {
+                            if (is_wanted(table)) visit(table, name, member, allowed, meaning);
+                          });
   };
   RunConfig::tables(config, [&](const std::string& table, auto& options) {
     using Options = std::decay_t<decltype(options)>;
     if constexpr (std::is_same_v<Options, FamilyOptions>) {
       visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
-      Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
-        visit_enum_as_text(member, allowed,
-                           [&](auto& value, const std::string& its) { visit(table, name, value, its); });
+      Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
+                                   const std::string& meaning) {
+        visit_enum_as_text(member, allowed, [&](auto& value, const std::string& its) {
+          visit(table, name, value, its, meaning);
+        });
       });
       visit_families([&](const std::string& other) { return other == table; });
     }

@@ -363,7 +363,7 @@ class Reader {
     if (!find_key(entry.key)) unknown(entry);
     if (entry.resets) return reset(entry);
     visit_keys(loaded_.config, [&](const std::string& table, const std::string& name, auto& member,
-                                   const std::string& allowed) {
+                                   const std::string& allowed, const std::string&) {
       if (entry.key == table + "." + name) assign(member, entry, allowed);
     });
     loaded_.origins[entry.key] = entry.origin;
@@ -420,12 +420,12 @@ class Reader {
       return entry.key == table + "." + name;
     };
     const RunConfig defaults;
-    visit_keys(defaults, [&](const std::string& table, const std::string& name, const auto& member,
-                             const std::string&) {
-      if (is_it(table, name)) value = member;
-    });
+    visit_keys(defaults,
+               [&](const std::string& table, const std::string& name, const auto& member, const auto&...) {
+                 if (is_it(table, name)) value = member;
+               });
     visit_keys(loaded_.config,
-               [&](const std::string& table, const std::string& name, auto& member, const std::string&) {
+               [&](const std::string& table, const std::string& name, auto& member, const auto&...) {
                  if (is_it(table, name)) member = std::any_cast<std::decay_t<decltype(member)>>(value);
                });
     loaded_.origins[entry.key] = entry.origin;

@@ -49,7 +49,7 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
 std::string setting_of(const RunConfig& config, const std::string& key) {
   std::string text;
   visit_keys(config,
-             [&](const std::string& table, const std::string& name, const auto& member, const std::string&) {
+             [&](const std::string& table, const std::string& name, const auto& member, const auto&...) {
                if (key == table + "." + name) text = setting(key, member);
              });
   return text;

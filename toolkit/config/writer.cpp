@@ -17,7 +17,7 @@ bool is_default(const std::string& key, const std::string& value) {
     std::map<std::string, std::string> all;
     const RunConfig unset{};
     visit_keys(unset, [&](const std::string& table, const std::string& name, const auto& member,
-                          const std::string&) { all[table + "." + name] = toml_text(member); });
+                          const auto&...) { all[table + "." + name] = toml_text(member); });
     return all;
   }();
   return defaults.at(key) == value;
@@ -86,7 +86,7 @@ std::string text_of(const Origin& origin) {
 std::vector<ConfigRow> config_rows(const LoadedConfig& loaded) {
   std::vector<ConfigRow> rows;
   visit_keys(loaded.config,
-             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+             [&](const std::string& table, const std::string& name, const auto& value, const auto&...) {
                if (is_of_another_model(loaded.config, table + "." + name)) return;
                if (table == "schedule.epochs" && loaded.config.schedule.kind != ScheduleKind::epochs) return;
                rows.push_back(row_of(loaded, table, name, value));
@@ -108,12 +108,11 @@ std::string print_config(const LoadedConfig& loaded) {
 
 std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b) {
   std::vector<ConfigDifference> all;
-  visit_keys(a,
-             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
-               all.push_back({table + "." + name, toml_text(value), ""});
-             });
+  visit_keys(a, [&](const std::string& table, const std::string& name, const auto& value, const auto&...) {
+    all.push_back({table + "." + name, toml_text(value), ""});
+  });
   size_t next = 0;
-  visit_keys(b, [&](const std::string&, const std::string&, const auto& value, const std::string&) {
+  visit_keys(b, [&](const std::string&, const std::string&, const auto& value, const auto&...) {
     all[next++].b = toml_text(value);
   });
   all.erase(std::remove_if(all.begin(), all.end(), [](const ConfigDifference& d) { return d.a == d.b; }),

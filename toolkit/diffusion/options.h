@@ -9,35 +9,35 @@
 namespace dtk {
 
 struct DiffusionOptions {
-  Prediction objective = Prediction::velocity;  // what the model predicts; epsilon: as the original DiT
-  FlowTime time = FlowTime::logit_normal;       // rectified flow
-  int64_t steps = 1000;                         // the others: steps of the process
-  BetaKind betas = BetaKind::linear;            // the others
+  Prediction objective = Prediction::velocity;
+  FlowTime time = FlowTime::logit_normal;
+  int64_t steps = 1000;
+  BetaKind betas = BetaKind::linear;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [objective, time, steps, betas] = self;
-    visit("objective", objective, "");
-    visit("time", time, "");
-    visit("steps", steps, "[2, 100000]");
-    visit("betas", betas, "");
+    visit("objective", objective, "", "what the model predicts");
+    visit("time", time, "", "rectified flow: how times of training are drawn");
+    visit("steps", steps, "[2, 100000]", "epsilon, v, x0: steps of the process");
+    visit("betas", betas, "", "epsilon, v, x0: how their noise grows");
   }
   friend bool operator==(const DiffusionOptions&, const DiffusionOptions&) = default;
 };
 
 struct SamplerOptions {
-  SamplerKind sampler = SamplerKind::euler;             // absent: what suits the objective (samplers.h)
-  std::optional<std::string> respacing = std::nullopt;  // ddpm, ddim: which steps (respacing.h)
-  double eta = 0.0;                                     // ddim: share of ddpm's noise
-  bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
+  SamplerKind sampler = SamplerKind::euler;
+  std::optional<std::string> respacing = std::nullopt;
+  double eta = 0.0;
+  bool clip_x0 = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [sampler, respacing, eta, clip_x0] = self;
-    visit("sampler", sampler, "");
-    visit("respacing", respacing, "");
-    visit("eta", eta, "[0, 1]");
-    visit("clip_x0", clip_x0, "");
+    visit("sampler", sampler, "", "its default follows from the objective");
+    visit("respacing", respacing, "", "ddpm, ddim: which steps of the process are taken");
+    visit("eta", eta, "[0, 1]", "ddim: part of ddpm's noise");
+    visit("clip_x0", clip_x0, "", "ddpm, ddim: limit predicted images to [-1, 1]");
   }
   friend bool operator==(const SamplerOptions&, const SamplerOptions&) = default;
 };

@@ -50,6 +50,11 @@ int main(int argc, char** argv) try {
   constexpr const char* kAs = "DTK_LAUNCH_AS";
   const std::string as = process_environment(kAs), name = as.empty() ? launcher.filename().string() : as;
   unsetenv(kAs);
+  if (name == "dit-launch") {
+    return fail(name,
+                "stands in the place of installed programs and starts the one of its own name; in a build "
+                "folder the programs beside it are started themselves\n");
+  }
   const fs::path program = installed_program(launcher, name);
   const TorchSearch torch = find_torch(launcher, DTK_TORCH_MINOR, process_environment);
   if (!program.empty() && argc == 2 && std::strcmp(argv[1], "--doctor") == 0 && name == "dit-train") {

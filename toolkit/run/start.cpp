@@ -34,6 +34,8 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig*
       if (origin.source != Origin::Source::escalated) origin = {Origin::Source::checkpoint};
     }
   }
+  const bool is_tried = written == nullptr && precision_is_open(loaded.config, device);
+  if (is_tried) world.observer.message("trying some steps in fp32 and in bf16, to take the faster");
   return decide_precision(loaded, device, world.clock, written, world.stop_requested);
 }
 

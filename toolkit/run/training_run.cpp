@@ -287,7 +287,7 @@ class Run final : public TrainingRun {
       for (const std::string& note : loaded_.notes) world_.observer.message(note);
     }
     for (const std::string& note : notes) world_.observer.message(note);
-    if (!decision.empty()) world_.observer.detail(decision);
+    if (!decision.empty()) world_.observer.message(decision);
     if (resumed && !goes_on) {
       world_.observer.message(
           resumed_line(last_checkpoint_, trainer_.steps(), config_.train.seconds.has_value()));

@@ -10,14 +10,14 @@ using dtk::policies::Enabled;
 
 struct RoundedOptions {
   Enabled enabled = Enabled::off;
-  int64_t min_bytes = 1024;  // smaller tensors are left alone
-  int64_t every = 1;         // rounds in each k-th optimizer step
+  int64_t min_bytes = 1024;
+  int64_t every = 1;  // rounds in each k-th optimizer step
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, min_bytes, every] = self;
     visit("enabled", enabled, "\"default\" | true | false");
-    visit("min_bytes", min_bytes, "[0, inf)");
+    visit("min_bytes", min_bytes, "[0, inf)", "smaller tensors are left alone");
     visit("every", every, "[1, inf)");
   }
   friend bool operator==(const RoundedOptions&, const RoundedOptions&) = default;

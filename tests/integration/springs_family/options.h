@@ -8,35 +8,36 @@
 namespace springs {
 
 struct Table {
-  std::string recording;     // file (recording.h)
-  std::string held_out;      // file of samples never trained on; "": none
-  int64_t steps = 8;         // of the forces and of what follows; the recording's too
-  int64_t width = 16;        // of a token, which is a step
-  int64_t heads = 2;         // of attention; width must be divisible
-  int64_t depth = 2;         // blocks
-  double delta = 0.5;        // error (m) from which on the loss is linear
-  double late_weight = 2.0;  // of the last step's error; of the first 1
-  double jitter = 0.05;      // deviation of noise (m, m/s) on the starts that are trained on
-  int64_t drawn = 4;         // samples whose future is drawn, held-out ones if there are some; 0: none
-  double spread = 0.0;       // deviation of noise (m, m/s) on the starts that are drawn from
-  int64_t seed = 0;          // of that noise
+  std::string recording;
+  std::string held_out;
+  int64_t steps = 8;
+  int64_t width = 16;
+  int64_t heads = 2;
+  int64_t depth = 2;
+  double delta = 0.5;
+  double late_weight = 2.0;
+  double jitter = 0.05;
+  int64_t drawn = 4;
+  double spread = 0.0;
+  int64_t seed = 0;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [recording, held_out, steps, width, heads, depth, delta, late_weight, jitter, drawn, spread, seed] =
         self;
-    visit("recording", recording, "");
-    visit("held_out", held_out, "");
-    visit("steps", steps, "[1, 4096]");
-    visit("width", width, "[1, 4096]");
-    visit("heads", heads, "[1, 64]");
-    visit("depth", depth, "[1, 64]");
-    visit("delta", delta, "(0, inf)");
-    visit("late_weight", late_weight, "(0, inf)");
-    visit("jitter", jitter, "[0, inf)");
-    visit("drawn", drawn, "[0, 65536]");
-    visit("spread", spread, "[0, inf)");
-    visit("seed", seed, "[0, inf)");
+    visit("recording", recording, "", "file to train on");
+    visit("held_out", held_out, "", "file of samples that are never trained on; \"\": none");
+    visit("steps", steps, "[1, 4096]", "of the forces and of what follows; the recording's too");
+    visit("width", width, "[1, 4096]", "of a token, which is a step; divisible by heads");
+    visit("heads", heads, "[1, 64]", "of attention");
+    visit("depth", depth, "[1, 64]", "blocks");
+    visit("delta", delta, "(0, inf)", "error (m) from which on the loss is linear");
+    visit("late_weight", late_weight, "(0, inf)", "of the last step's error; of the first 1");
+    visit("jitter", jitter, "[0, inf)", "deviation of noise (m, m/s) on the starts that are trained on");
+    visit("drawn", drawn, "[0, 65536]",
+          "samples whose future is drawn, held-out ones if there are some; 0: none");
+    visit("spread", spread, "[0, inf)", "deviation of noise (m, m/s) on the starts that are drawn from");
+    visit("seed", seed, "[0, inf)", "of that noise");
   }
   friend bool operator==(const Table&, const Table&) = default;
 };

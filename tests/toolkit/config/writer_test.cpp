@@ -161,19 +161,17 @@ RunConfig original_objective() {
 
 /// Each key of a table away from its default.
 struct Changed {
-  void operator()(const std::string&, bool& value, const std::string&) const { value = !value; }
-  void operator()(const std::string&, int64_t& value, const std::string&) const { value = 2 * value + 1; }
-  void operator()(const std::string&, double& value, const std::string&) const {
-    value = 0.5 * value + 0.0625;
-  }
-  void operator()(const std::string&, std::array<double, 4>& value, const std::string&) const {
+  void operator()(const std::string&, bool& value, const auto&...) const { value = !value; }
+  void operator()(const std::string&, int64_t& value, const auto&...) const { value = 2 * value + 1; }
+  void operator()(const std::string&, double& value, const auto&...) const { value = 0.5 * value + 0.0625; }
+  void operator()(const std::string&, std::array<double, 4>& value, const auto&...) const {
     value = {0.0, 0.5, 1e-30, 2.0};
   }
-  void operator()(const std::string&, std::optional<int64_t>& value, const std::string&) const { value = 20; }
-  void operator()(const std::string&, std::optional<double>& value, const std::string&) const { value = 0.7; }
-  void operator()(const std::string&, std::optional<bool>& value, const std::string&) const { value = true; }
-  void operator()(const std::string&, std::string&, const std::string&) const {}  // the preset is upstream's
-  void operator()(const std::string&, dtk::diffusion_planner::PredictedForm&, const std::string&) const {}
+  void operator()(const std::string&, std::optional<int64_t>& value, const auto&...) const { value = 20; }
+  void operator()(const std::string&, std::optional<double>& value, const auto&...) const { value = 0.7; }
+  void operator()(const std::string&, std::optional<bool>& value, const auto&...) const { value = true; }
+  void operator()(const std::string&, std::string&, const auto&...) const {}  // the preset is upstream's
+  void operator()(const std::string&, dtk::diffusion_planner::PredictedForm&, const auto&...) const {}
 };
 
 RunConfig driving() {

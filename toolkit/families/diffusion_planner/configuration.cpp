@@ -156,7 +156,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   if (!models::problems(planner).empty()) return line;
   models::DiffusionPlannerOptions sizes = models::resolved(planner);
   models::DiffusionPlannerOptions::fields(
-      sizes, [&](const std::string& name, const auto& value, const std::string&) {
+      sizes, [&](const std::string& name, const auto& value, const auto&...) {
         if (key == "diffusion_planner." + name && is_set(value))
           line = name + " = " + toml_text(value) + " (" + planner.preset + ")";
       });

@@ -30,16 +30,18 @@ struct ProcessOptions {
   // for every actor and step. false: upstream's one time per sample, and no prefix.
   bool prefix = true;
   int64_t max_delay = 5;
-  double least_time = 1e-3;  // times are drawn from [least_time, 1)
+  double least_time = 1e-3;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [prediction, velocity, prefix, max_delay, least_time] = self;
-    visit("prediction", prediction, "");
-    visit("velocity", velocity, "");
-    visit("prefix", prefix, "");
-    visit("max_delay", max_delay, "[0, 1000]");
-    visit("least_time", least_time, "(0, 1)");
+    visit("prediction", prediction, "", "what the network predicts: the clean trajectory");
+    visit("velocity", velocity, "", "diffuse the ways of steps, not poses");
+    visit(
+        "prefix", prefix, "",
+        "steps of the ego are given as truth, and each actor and step has a time of its own; not upstream's");
+    visit("max_delay", max_delay, "[0, 1000]", "of such steps, at most");
+    visit("least_time", least_time, "(0, 1)", "times are drawn from here to 1");
   }
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
@@ -47,13 +49,11 @@ struct ProcessOptions {
 /// Weights of the loss terms (losses.h). A term of weight 0 is not computed.
 struct LossOptions {
   double ego = 1.0;
-  double neighbor = 0.1;  // upstream: 1.0
+  double neighbor = 0.1;
   double turn_indicator = 1.0;
   double road_border = 1.0;
   double collision = 0.0;
 
-  // Of a pose's error. true: its square, summed over the four channels; the weights of its parts and of the
-  // time are unused. Upstream's.
   bool squared_error = false;
   double lateral = 1.0;
   double longitudinal = 1.0;
@@ -61,20 +61,17 @@ struct LossOptions {
   // The longitudinal part is divided by max(1, |speed_weight · v|), v the ego's speed as the network gets it:
   // in units of 20 m/s, so that nothing is divided below that speed.
   double speed_weight = 1.0;
-  std::array<double, 4> time_weights = {1.0, 1.0, 1.0, 1.0};  // of the quarters of the horizon
-  int64_t ego_horizon = 80;                                   // steps of the ego that count
-  double unchanged_turn = 0.05;  // weight of samples whose turn indicator stays as it is
+  std::array<double, 4> time_weights = {1.0, 1.0, 1.0, 1.0};
+  int64_t ego_horizon = 80;
+  double unchanged_turn = 0.05;
 
-  // Of the velocity representation: the weight of where the steps lead to, and how many of them learn of it.
   double integrated = 0.1;
   int64_t integrated_window = 10;
 
-  double border_margin = 0.25;  // m between the ego's outline and a road border
-  // Further points on each edge of the outline. A border between two points is not seen.
+  double border_margin = 0.25;
   int64_t border_points = 2;
-  // Pairs of a point and a border's segment that are looked at together; a pair takes 16 bytes meanwhile.
   int64_t border_chunk = 1 << 20;
-  double vehicle_margin = 0.25;  // m around a neighbour of each kind, on all sides
+  double vehicle_margin = 0.25;
   double pedestrian_margin = 1.0;
   double bicycle_margin = 0.5;
 
@@ -88,28 +85,35 @@ struct LossOptions {
            heading, speed_weight, time_weights, ego_horizon, unchanged_turn, integrated, integrated_window,
            border_margin, border_points, border_chunk, vehicle_margin, pedestrian_margin, bicycle_margin,
            exploding_heading_gradient] = self;
-    visit("ego", ego, "[0, inf)");
-    visit("neighbor", neighbor, "[0, inf)");
-    visit("turn_indicator", turn_indicator, "[0, inf)");
-    visit("road_border", road_border, "[0, inf)");
-    visit("collision", collision, "[0, inf)");
-    visit("squared_error", squared_error, "");
-    visit("lateral", lateral, "[0, inf)");
-    visit("longitudinal", longitudinal, "[0, inf)");
-    visit("heading", heading, "[0, inf)");
-    visit("speed_weight", speed_weight, "[0, inf)");
-    visit("time_weights", time_weights, "[0, inf)");
-    visit("ego_horizon", ego_horizon, "[1, inf)");
-    visit("unchanged_turn", unchanged_turn, "[0, 1]");
-    visit("integrated", integrated, "[0, inf)");
-    visit("integrated_window", integrated_window, "[1, inf)");
-    visit("border_margin", border_margin, "[0, inf)");
-    visit("border_points", border_points, "[0, 100]");
-    visit("border_chunk", border_chunk, "[1, inf)");
-    visit("vehicle_margin", vehicle_margin, "[0, inf)");
-    visit("pedestrian_margin", pedestrian_margin, "[0, inf)");
-    visit("bicycle_margin", bicycle_margin, "[0, inf)");
-    visit("exploding_heading_gradient", exploding_heading_gradient, "");
+    visit("ego", ego, "[0, inf)", "weight of the ego's term; a term of weight 0 is not computed");
+    visit("neighbor", neighbor, "[0, inf)", "weight of the neighbours' term; upstream: 1.0");
+    visit("turn_indicator", turn_indicator, "[0, inf)", "weight of the turn indicator's term");
+    visit("road_border", road_border, "[0, inf)", "weight of the term of road borders");
+    visit("collision", collision, "[0, inf)", "weight of the term of collisions");
+    visit("squared_error", squared_error, "",
+          "of a pose's four channels, as upstream; the weights of its parts and of the time are then unused");
+    visit("lateral", lateral, "[0, inf)", "weight of a pose's error to the side");
+    visit("longitudinal", longitudinal, "[0, inf)", "weight of its error along the way");
+    visit("heading", heading, "[0, inf)", "weight of its heading's error");
+    visit("speed_weight", speed_weight, "[0, inf)",
+          "divides the error along the way by max(1, |this · speed|), with speeds in units of 20 m/s");
+    visit("time_weights", time_weights, "[0, inf)", "of the quarters of the horizon");
+    visit("ego_horizon", ego_horizon, "[1, inf)", "steps of the ego that count");
+    visit("unchanged_turn", unchanged_turn, "[0, 1]",
+          "weight of samples whose turn indicator stays as it is");
+    visit("integrated", integrated, "[0, inf)", "velocity: weight of where the steps lead to");
+    visit("integrated_window", integrated_window, "[1, inf)", "velocity: how many steps learn of it");
+    visit("border_margin", border_margin, "[0, inf)", "m between the ego's outline and a road border");
+    visit("border_points", border_points, "[0, 100]",
+          "further points on each edge of the outline; a border between two points is not seen");
+    visit("border_chunk", border_chunk, "[1, inf)",
+          "pairs of a point and a border's segment looked at together, of 16 bytes each");
+    visit("vehicle_margin", vehicle_margin, "[0, inf)", "m around a vehicle, on all sides");
+    visit("pedestrian_margin", pedestrian_margin, "[0, inf)", "m around a pedestrian");
+    visit("bicycle_margin", bicycle_margin, "[0, inf)", "m around a bicycle");
+    visit("exploding_heading_gradient", exploding_heading_gradient, "",
+          "as the original: divide headings by their length or 1e-6, which at first drowns all other "
+          "gradients");
   }
   friend bool operator==(const LossOptions&, const LossOptions&) = default;
 
@@ -119,61 +123,63 @@ struct LossOptions {
 /// Shifts the ego's present state and leads it back to its path (augmentation.h).
 struct AugmentationOptions {
   double probability = 0.5;
-  double least_speed = 2.0;  // m/s forward, below which nothing is shifted
-  double lateral = 0.75;     // m to either side
-  double yaw = 0.2;          // rad; upstream: 0.35
-  int64_t rebuilt = 20;      // steps of 0.1 s that lead back
-  double past_scale = 0.1;   // deviation of the factor on the ego's past and speeds, limited to [0.8, 1.2]
-  bool smooth = true;        // fit each ego future, shifted or not, by a drivable one (smoothing.h)
+  double least_speed = 2.0;
+  double lateral = 0.75;
+  double yaw = 0.2;
+  int64_t rebuilt = 20;
+  double past_scale = 0.1;
+  bool smooth = true;
 
-  // The original draws one number for all nine perturbations of a sample.
   bool shared_perturbation = false;
-  // The original leaves the goal pose and the ego's past in the frame before the shift.
   bool unmoved_goal_and_past = false;
-  // The original also shifts an ego that drives backwards: its speed becomes 0, and its path turns round.
   bool shifted_reversing = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [probability, least_speed, lateral, yaw, rebuilt, past_scale, smooth, shared_perturbation,
            unmoved_goal_and_past, shifted_reversing] = self;
-    visit("probability", probability, "[0, 1]");
-    visit("least_speed", least_speed, "(0, inf)");
-    visit("lateral", lateral, "[0, inf)");
-    visit("yaw", yaw, "[0, inf)");
-    visit("rebuilt", rebuilt, "[2, inf)");
-    visit("past_scale", past_scale, "[0, inf)");
-    visit("smooth", smooth, "");
-    visit("shared_perturbation", shared_perturbation, "");
-    visit("unmoved_goal_and_past", unmoved_goal_and_past, "");
-    visit("shifted_reversing", shifted_reversing, "");
+    visit("probability", probability, "[0, 1]", "that a sample is shifted");
+    visit("least_speed", least_speed, "(0, inf)", "m/s forward, below which nothing is shifted");
+    visit("lateral", lateral, "[0, inf)", "m to either side, at most");
+    visit("yaw", yaw, "[0, inf)", "rad to either side, at most; upstream: 0.35");
+    visit("rebuilt", rebuilt, "[2, inf)", "steps of 0.1 s that lead back to the path");
+    visit("past_scale", past_scale, "[0, inf)",
+          "deviation of the factor on the ego's past and speeds, limited to [0.8, 1.2]");
+    visit("smooth", smooth, "", "fit each future of the ego by a drivable one");
+    visit("shared_perturbation", shared_perturbation, "",
+          "as the original: one random number for all that is perturbed of a sample");
+    visit("unmoved_goal_and_past", unmoved_goal_and_past, "",
+          "as the original: goal and past stay in the frame before the shift");
+    visit("shifted_reversing", shifted_reversing, "",
+          "as the original: also shift an ego that drives backwards, which then turns round");
   }
   friend bool operator==(const AugmentationOptions&, const AugmentationOptions&) = default;
 };
 
 /// What [data] says of frames.
 struct FrameFileOptions {
-  std::string frames;         // folder of .npz files, or a JSON list of their paths
-  std::string held_out;       // the same of frames that are never trained on
-  std::string normalization;  // scales of the inputs (.json); "": the published ones
+  std::string frames;
+  std::string held_out;
+  std::string normalization;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [frames, held_out, normalization] = self;
-    visit("frames", frames, "");
-    visit("held_out", held_out, "");
-    visit("normalization", normalization, "");
+    visit("frames", frames, "", "folder of .npz files, or a JSON list of their paths");
+    visit("held_out", held_out, "", "the same of frames that are never trained on");
+    visit("normalization", normalization, "", "scales of the inputs (.json); \"\": the published ones");
   }
   friend bool operator==(const FrameFileOptions&, const FrameFileOptions&) = default;
 };
 
 /// What [sample] says of trajectories.
 struct TrajectoryOptions {
-  int64_t frames = 8;  // whose trajectories are drawn, held-out ones if there are some; 0: none
+  int64_t frames = 8;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    visit("frames", self.frames, "[0, 65536]");
+    visit("frames", self.frames, "[0, 65536]",
+          "whose trajectories are drawn, held-out ones if there are some; 0: none");
   }
   friend bool operator==(const TrajectoryOptions&, const TrajectoryOptions&) = default;
 };

@@ -29,52 +29,54 @@ constexpr auto enum_texts(IfMissing) {
 
 /// What [data] says of images.
 struct ImageOptions {
-  std::string images;                       // idx: image file, .gz or plain
-  std::string labels;                       // idx: label file, .gz or plain; latents: .npy file of int64
-  IfMissing if_missing = IfMissing::error;  // idx: for want of both files
-  std::string folder;                       // images: folder with one sub-folder per class
-  Convert convert = Convert::none;          // images: of other kinds than the model's; rgb with 3 channels
-  bool strict_folder = false;               // images: anything else among them is an error
-  std::string latents;        // latents: .npy, or .safetensors with tensors "latents" and "labels"
-  double latent_shift = 0.0;  // latents: taken off what the autoencoder gave, as that of FLUX.1 wants
-  double latent_scale = 1.0;  // latents: factor after that, e.g. 0.18215 for Stable Diffusion's autoencoder
-  bool flip = false;          // idx, images: mirror left to right with probability 1/2
+  std::string images;
+  std::string labels;
+  IfMissing if_missing = IfMissing::error;
+  std::string folder;
+  Convert convert = Convert::none;
+  bool strict_folder = false;
+  std::string latents;
+  double latent_shift = 0.0;
+  double latent_scale = 1.0;
+  bool flip = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [images, labels, if_missing, folder, convert, strict_folder, latents, latent_shift, latent_scale,
            flip] = self;
-    visit("images", images, "");
-    visit("labels", labels, "");
-    visit("if_missing", if_missing, "");
-    visit("folder", folder, "");
-    visit("convert", convert, "");
-    visit("strict_folder", strict_folder, "");
-    visit("latents", latents, "");
-    visit("latent_shift", latent_shift, "(-inf, inf)");
-    visit("latent_scale", latent_scale, "(0, inf)");
-    visit("flip", flip, "");
+    visit("images", images, "", "idx: file of images, .gz or plain");
+    visit("labels", labels, "", "idx: file of labels, .gz or plain; latents: .npy file of int64");
+    visit("if_missing", if_missing, "",
+          "idx: without the files the run ends, or trains on drawn garments and says so");
+    visit("folder", folder, "", "images: a folder with one folder of pictures for each class");
+    visit("convert", convert, "", "images: turn those with other channels into the model's");
+    visit("strict_folder", strict_folder, "", "images: any other file in there is an error");
+    visit("latents", latents, "", "latents: .npy file, or .safetensors with tensors latents and labels");
+    visit("latent_shift", latent_shift, "(-inf, inf)", "latents: subtracted from what the autoencoder gave");
+    visit("latent_scale", latent_scale, "(0, inf)",
+          "latents: factor after that, such as 0.18215 for Stable Diffusion's");
+    visit("flip", flip, "", "idx, images: mirror every second sample, by chance, left to right");
   }
   friend bool operator==(const ImageOptions&, const ImageOptions&) = default;
 };
 
 /// What [sample] says of a grid, beside the sampler.
 struct GridOptions {
-  double guidance = 4.0;     // classifier-free guidance scale; 1: off
-  int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
-  // Rows of a grid; absent: all of the model's classes, but no more than the first 20.
+  double guidance = 4.0;
+  int64_t cfg_channels = 0;
   std::optional<std::string> classes = std::nullopt;
-  int64_t per_class = 8;  // images per class in a grid; 0: no grids
-  int64_t seed = 0;       // noise of a grid, the same for all grids of a run
+  int64_t per_class = 8;
+  int64_t seed = 0;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [guidance, cfg_channels, classes, per_class, seed] = self;
-    visit("guidance", guidance, "[1, 100]");
-    visit("cfg_channels", cfg_channels, "[0, inf)");
-    visit("classes", classes, R"((classes by name, number or range: "cat,dog", "0-4" or "all"))");
-    visit("per_class", per_class, "[0, 64]");
-    visit("seed", seed, "[0, inf)");
+    visit("guidance", guidance, "[1, 100]", "scale of classifier-free guidance; 1: off");
+    visit("cfg_channels", cfg_channels, "[0, inf)", "channels that are guided, the first; 0: all");
+    visit("classes", classes, R"((classes by name, number or range: "cat,dog", "0-4" or "all"))",
+          "rows of a grid; not set: all classes, at most 20");
+    visit("per_class", per_class, "[0, 64]", "images in a row; 0: no grids");
+    visit("seed", seed, "[0, inf)", "of the noise that grids begin with, the same for all of a run");
   }
   friend bool operator==(const GridOptions&, const GridOptions&) = default;
 };

@@ -117,7 +117,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   std::string line;
   const auto look = [&](const std::string& table, const auto& values) {
     std::decay_t<decltype(values)>::fields(
-        values, [&](const std::string& name, const auto& value, const std::string&) {
+        values, [&](const std::string& name, const auto& value, const auto&...) {
           if (key == table + "." + name && is_set(value))
             line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
         });

@@ -105,7 +105,7 @@ LengthsKey lengths_key(FileSystem& files, const RunConfig& config, const std::fi
                {"max_length", data.max_length},
                {"image_tokens", options_of(config).model.image_tokens()}};
   DialogueTemplate::fields(
-      form, [&](const std::string& name, const auto& value, const std::string&) { from[name] = value; });
+      form, [&](const std::string& name, const auto& value, const auto&...) { from[name] = value; });
   return {list.filename().string(), hash_of(files, list), hash_of(files, data.tokenizer),
           from.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }

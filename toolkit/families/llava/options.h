@@ -29,37 +29,37 @@ constexpr auto enum_texts(AspectRatio) {
 
 /// [llava.template]: what stands around questions and answers of style "v1". By default that of Vicuna.
 struct DialogueTemplate {
-  std::string system_end = " ";  // behind llava.data.system
+  std::string system_end = " ";
   std::string question_begin = "USER: ";
   std::string question_end = " ASSISTANT:";
-  std::string answer_begin = " ";  // learnt with the answer
-  std::string answer_end;          // likewise, before the token that ends it
-  bool end_token = true;           // the tokenizer's, behind each answer
+  std::string answer_begin = " ";
+  std::string answer_end;
+  bool end_token = true;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [system_end, question_begin, question_end, answer_begin, answer_end, end_token] = self;
-    visit("system_end", system_end, "");
-    visit("question_begin", question_begin, "");
-    visit("question_end", question_end, "");
-    visit("answer_begin", answer_begin, "");
-    visit("answer_end", answer_end, "");
-    visit("end_token", end_token, "");
+    visit("system_end", system_end, "", "behind llava.data.system");
+    visit("question_begin", question_begin, "", "before a question");
+    visit("question_end", question_end, "", "behind it");
+    visit("answer_begin", answer_begin, "", "before an answer, learnt with it");
+    visit("answer_end", answer_end, "", "behind it, likewise");
+    visit("end_token", end_token, "", "the tokenizer's end behind each answer");
   }
   friend bool operator==(const DialogueTemplate&, const DialogueTemplate&) = default;
 };
 
 /// [llava.data]
 struct DialogueOptions {
-  std::string conversations;  // JSON list of {id, image, conversations: [{from, value}]}
-  std::string held_out;       // the same of samples that are never trained on; "": data.validation of them
-  std::string folder;         // which `image` is relative to; "": that of the list
-  std::string tokenizer;      // a SentencePiece model
-  std::string lengths;        // file of samples' lengths, written where they are not in it; "": none
+  std::string conversations;
+  std::string held_out;
+  std::string folder;
+  std::string tokenizer;
+  std::string lengths;
   DialogueStyle style = DialogueStyle::v1;
-  std::string system;         // v1: what stands before the first turn
-  bool image_first = false;   // moves <image> to the front of its turn, on a line of its own
-  int64_t max_length = 2048;  // tokens of a sample, pictures' included; longer ones are cut
+  std::string system;
+  bool image_first = false;
+  int64_t max_length = 2048;
   Padding pad = Padding::longest;
   AspectRatio aspect_ratio = AspectRatio::crop;
   DialogueTemplate form = {};  // a table of its own
@@ -68,17 +68,20 @@ struct DialogueOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [conversations, held_out, folder, tokenizer, lengths, style, system, image_first, max_length, pad,
            aspect_ratio, form] = self;
-    visit("conversations", conversations, "");
-    visit("held_out", held_out, "");
-    visit("folder", folder, "");
-    visit("tokenizer", tokenizer, "");
-    visit("lengths", lengths, "");
-    visit("style", style, "");
-    visit("system", system, "");
-    visit("image_first", image_first, "");
-    visit("max_length", max_length, "[2, 1048576]");
-    visit("pad", pad, "");
-    visit("aspect_ratio", aspect_ratio, "");
+    visit("conversations", conversations, "", "JSON list of {id, image, conversations: [{from, value}]}");
+    visit("held_out", held_out, "",
+          "the same of samples that are never trained on; \"\": data.validation of them");
+    visit("folder", folder, "", "which image is relative to; \"\": the folder of the list");
+    visit("tokenizer", tokenizer, "", "file of a SentencePiece model");
+    visit("lengths", lengths, "", "file of samples' lengths, written where they are not in it; \"\": none");
+    visit("style", style, "", "plain: a picture and its answer alone; v1: turns as [llava.template] says");
+    visit("system", system, "", "v1: what stands before the first turn");
+    visit("image_first", image_first, "", "move <image> to the front of its turn, on a line of its own");
+    visit("max_length", max_length, "[2, 1048576]",
+          "tokens of a sample, pictures' included; longer ones are cut");
+    visit("pad", pad, "", "samples of a batch are filled up to its longest, or to max_length");
+    visit("aspect_ratio", aspect_ratio, "",
+          "a picture becomes a square by its middle, or on a ground of the mean colour");
   }
   friend bool operator==(const DialogueOptions&, const DialogueOptions&) = default;
 };

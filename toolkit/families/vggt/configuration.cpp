@@ -76,7 +76,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   if (!models::problems(model).empty()) return "";
   const models::VggtOptions sizes = models::resolved(model);
   std::string line;
-  models::VggtOptions::fields(sizes, [&](const std::string& name, const auto& value, const std::string&) {
+  models::VggtOptions::fields(sizes, [&](const std::string& name, const auto& value, const auto&...) {
     if (key == "vggt." + name && is_set(value))
       line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
   });

@@ -12,18 +12,19 @@ namespace dtk::vggt {
 
 /// [vggt.data]
 struct SceneOptions {
-  std::string scenes;    // a folder of them (scenes.h), to train on
-  int64_t frames = 4;    // of a scene that a sample has, drawn anew each epoch
-  int64_t height = 336;  // of a frame in pixels, divisible by vggt.patch; what plans are made for
-  int64_t width = 518;   // likewise
+  std::string scenes;
+  int64_t frames = 4;
+  int64_t height = 336;
+  int64_t width = 518;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [scenes, frames, height, width] = self;
-    visit("scenes", scenes, "");
-    visit("frames", frames, "[1, 65536]");
-    visit("height", height, "[1, 65536]");
-    visit("width", width, "[1, 65536]");
+    visit("scenes", scenes, "", "a folder of them, to train on");
+    visit("frames", frames, "[1, 65536]", "of a scene that a sample has, drawn anew each epoch");
+    visit("height", height, "[1, 65536]",
+          "of a frame in pixels, divisible by vggt.patch; plans are made for it");
+    visit("width", width, "[1, 65536]", "likewise");
   }
   friend bool operator==(const SceneOptions&, const SceneOptions&) = default;
 };
@@ -32,16 +33,16 @@ struct SceneOptions {
 struct LossOptions {
   double camera = 5;
   double depth = 1;
-  double confidence = 0.2;  // how much a doubt costs, of the depth's
-  double gradient = 1;      // of differences of neighbours, of the depth's
+  double confidence = 0.2;
+  double gradient = 1;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [camera, depth, confidence, gradient] = self;
-    visit("camera", camera, "[0, inf)");
-    visit("depth", depth, "[0, inf)");
-    visit("confidence", confidence, "[0, inf)");
-    visit("gradient", gradient, "[0, inf)");
+    visit("camera", camera, "[0, inf)", "weight of the cameras' term");
+    visit("depth", depth, "[0, inf)", "weight of the depths' term");
+    visit("confidence", confidence, "[0, inf)", "how much a doubt costs, of the depths' term");
+    visit("gradient", gradient, "[0, inf)", "weight of differences of neighbours, of the depths' term");
   }
   friend bool operator==(const LossOptions&, const LossOptions&) = default;
 };
@@ -54,14 +55,13 @@ constexpr auto enum_texts(Head) {
 
 /// [vggt.infer]
 struct InferOptions {
-  // With policies.inference.narrow_weights: heads, too, are held in the aggregator's type; else in fp32, as
-  // the original's are.
   bool narrow_heads = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [narrow_heads] = self;
-    visit("narrow_heads", narrow_heads, "");
+    visit("narrow_heads", narrow_heads, "",
+          "with policies.inference.narrow_weights: heads, too; else they are fp32, as the original's");
   }
   friend bool operator==(const InferOptions&, const InferOptions&) = default;
 };

@@ -18,27 +18,27 @@ inline constexpr char kUpstreamPreset[] = "UP";
 /// Fields that "UP" has no use for must be left as they are.
 struct DiffusionPlannerOptions {
   std::string preset = "H";
-  std::optional<int64_t> hidden_dim;  // D, divisible by num_heads
+  std::optional<int64_t> hidden_dim;  // D
   std::optional<int64_t> num_heads;
-  std::optional<int64_t> encoder_mixer_depth;   // mixer blocks in each encoder of sequences
-  std::optional<int64_t> encoder_fusion_depth;  // transformer blocks over all objects
+  std::optional<int64_t> encoder_mixer_depth;
+  std::optional<int64_t> encoder_fusion_depth;
   std::optional<int64_t> decoder_depth;
   int64_t mixer_tokens = 64;
   int64_t mixer_channels = 128;
-  std::optional<int64_t> time_len;                // steps of the past, the current one included; 0.1 s each
-  std::optional<int64_t> future_len;              // T, steps of the future
-  std::optional<int64_t> agent_num;               // neighbours that are seen
-  std::optional<int64_t> predicted_neighbor_num;  // the first of them, which are predicted
+  std::optional<int64_t> time_len;
+  std::optional<int64_t> future_len;  // T
+  std::optional<int64_t> agent_num;
+  std::optional<int64_t> predicted_neighbor_num;
   std::optional<int64_t> static_objects_num;
   std::optional<int64_t> lane_num, lane_len;
   std::optional<int64_t> route_num, route_len;
-  std::optional<int64_t> polygon_num, polygon_len;          // not UP
-  std::optional<int64_t> line_string_num, line_string_len;  // not UP
-  double encoder_dropout = 0.1;  // also the probability that a sample skips a branch of a fusion block
-  double decoder_dropout = 0.1;  // of attention weights only
-  std::optional<double> ego_history_dropout;  // of the ego's token; not UP
-  bool use_ego_history = true;                // false: the ego's past is all zero; not UP
-  bool use_turn_indicators = true;            // false: their past is all zero; not UP
+  std::optional<int64_t> polygon_num, polygon_len;
+  std::optional<int64_t> line_string_num, line_string_len;
+  double encoder_dropout = 0.1;
+  double decoder_dropout = 0.1;
+  std::optional<double> ego_history_dropout;
+  bool use_ego_history = true;
+  bool use_turn_indicators = true;
   // Of the ego's past the six oldest steps are seen, as in M, which so drops the current one. false: the six
   // latest. Not UP.
   std::optional<bool> oldest_ego_history;
@@ -57,35 +57,41 @@ struct DiffusionPlannerOptions {
            use_ego_history, use_turn_indicators, oldest_ego_history, mask_context, sequence_first_attention] =
         self;
     const char* const count = "[1, 65536]";
-    visit("preset", preset, "H | M | UP");
-    visit("hidden_dim", hidden_dim, count);
-    visit("num_heads", num_heads, count);
-    visit("encoder_mixer_depth", encoder_mixer_depth, count);
-    visit("encoder_fusion_depth", encoder_fusion_depth, count);
-    visit("decoder_depth", decoder_depth, count);
-    visit("mixer_tokens", mixer_tokens, count);
-    visit("mixer_channels", mixer_channels, count);
-    visit("time_len", time_len, "[2, 65536]");
-    visit("future_len", future_len, count);
-    visit("agent_num", agent_num, count);
-    visit("predicted_neighbor_num", predicted_neighbor_num, count);
-    visit("static_objects_num", static_objects_num, count);
-    visit("lane_num", lane_num, count);
-    visit("lane_len", lane_len, count);
-    visit("route_num", route_num, count);
-    visit("route_len", route_len, count);
-    visit("polygon_num", polygon_num, count);
-    visit("polygon_len", polygon_len, count);
-    visit("line_string_num", line_string_num, count);
-    visit("line_string_len", line_string_len, count);
-    visit("encoder_dropout", encoder_dropout, "[0, 1)");
-    visit("decoder_dropout", decoder_dropout, "[0, 1)");
-    visit("ego_history_dropout", ego_history_dropout, "[0, 1)");
-    visit("use_ego_history", use_ego_history, "");
-    visit("use_turn_indicators", use_turn_indicators, "");
-    visit("oldest_ego_history", oldest_ego_history, "");
-    visit("mask_context", mask_context, "");
-    visit("sequence_first_attention", sequence_first_attention, "");
+    visit("preset", preset, "H | M | UP",
+          "which published model: what it computes, and each size that is not set");
+    visit("hidden_dim", hidden_dim, count, "width of a token, divisible by num_heads");
+    visit("num_heads", num_heads, count, "of attention");
+    visit("encoder_mixer_depth", encoder_mixer_depth, count, "mixer blocks in each encoder of sequences");
+    visit("encoder_fusion_depth", encoder_fusion_depth, count, "transformer blocks over all objects");
+    visit("decoder_depth", decoder_depth, count, "blocks of the decoder");
+    visit("mixer_tokens", mixer_tokens, count, "width of a mixer's MLP over tokens");
+    visit("mixer_channels", mixer_channels, count, "width of a mixer's MLP over channels");
+    visit("time_len", time_len, "[2, 65536]", "steps of the past of 0.1 s, with the current one");
+    visit("future_len", future_len, count, "steps of the future of 0.1 s");
+    visit("agent_num", agent_num, count, "neighbours that are seen");
+    visit("predicted_neighbor_num", predicted_neighbor_num, count, "the first of them, which are predicted");
+    visit("static_objects_num", static_objects_num, count, "static objects that are seen");
+    visit("lane_num", lane_num, count, "lanes");
+    visit("lane_len", lane_len, count, "points of a lane");
+    visit("route_num", route_num, count, "lanes of the route");
+    visit("route_len", route_len, count, "points of each");
+    visit("polygon_num", polygon_num, count, "polygons of the map; not of UP");
+    visit("polygon_len", polygon_len, count, "points of each; not of UP");
+    visit("line_string_num", line_string_num, count,
+          "line strings of the map, such as road borders; not of UP");
+    visit("line_string_len", line_string_len, count, "points of each; not of UP");
+    visit("encoder_dropout", encoder_dropout, "[0, 1)",
+          "in training; also how probably a sample skips a branch of a fusion block");
+    visit("decoder_dropout", decoder_dropout, "[0, 1)", "of attention's weights, in training");
+    visit("ego_history_dropout", ego_history_dropout, "[0, 1)", "of the ego's token, in training; not of UP");
+    visit("use_ego_history", use_ego_history, "", "false: the ego's past is all zero; not of UP");
+    visit("use_turn_indicators", use_turn_indicators, "", "false: their past is all zero; not of UP");
+    visit("oldest_ego_history", oldest_ego_history, "",
+          "see the six oldest steps of the ego's past, as M does, and not the latest; not of UP");
+    visit("mask_context", mask_context, "",
+          "encodings of absent objects are 0 and not attended to, as in H; not of UP");
+    visit("sequence_first_attention", sequence_first_attention, "",
+          "copy tokens as the published code does: more is saved, the result is the same");
   }
   friend bool operator==(const DiffusionPlannerOptions&, const DiffusionPlannerOptions&) = default;
 

@@ -13,17 +13,17 @@ namespace dtk::models {
 /// published sizes; with "custom" all four must be given.
 struct DitOptions {
   std::string name = "custom";
-  std::optional<int64_t> depth;   // L, number of blocks
-  std::optional<int64_t> hidden;  // D, divisible by 4 and by heads
+  std::optional<int64_t> depth;   // L
+  std::optional<int64_t> hidden;  // D
   std::optional<int64_t> heads;   // H
-  std::optional<int64_t> patch;   // p, must divide image_size
-  int64_t image_size = 32;        // S, height and width of what is diffused (latents or images)
+  std::optional<int64_t> patch;   // p
+  int64_t image_size = 32;        // S
   int64_t channels = 4;           // C
   int64_t classes = 1000;
-  double class_dropout = 0.1;  // probability of the null label in training; 0: no null label, no guidance
-  bool learn_sigma = true;     // 2C output channels
+  double class_dropout = 0.1;  // without it there is no null label
+  bool learn_sigma = true;
   double mlp_ratio = 4.0;
-  double mlp_dropout = 0.0;  // after GELU, in training
+  double mlp_dropout = 0.0;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -32,18 +32,21 @@ struct DitOptions {
     visit(
         "name", name,
         "custom | DiT-S/2 | DiT-S/4 | DiT-S/8 | DiT-B/2 | DiT-B/4 | DiT-B/8 | DiT-L/2 | DiT-L/4 | DiT-L/8 | "
-        "DiT-XL/2 | DiT-XL/4 | DiT-XL/8");
-    visit("depth", depth, "[1, 1024]");
-    visit("hidden", hidden, "[4, 65536]");
-    visit("heads", heads, "[1, 1024]");
-    visit("patch", patch, "[1, 1024]");
-    visit("image_size", image_size, "[1, 65536]");
-    visit("channels", channels, "[1, 65536]");
-    visit("classes", classes, "[1, 1000000000]");
-    visit("class_dropout", class_dropout, "[0, 1)");
-    visit("learn_sigma", learn_sigma, "");
-    visit("mlp_ratio", mlp_ratio, "(0, 64]");
-    visit("mlp_dropout", mlp_dropout, "[0, 1)");
+        "DiT-XL/2 | DiT-XL/4 | DiT-XL/8",
+        "a published size, or custom: then depth, hidden, heads and patch are wanted");
+    visit("depth", depth, "[1, 1024]", "blocks");
+    visit("hidden", hidden, "[4, 65536]", "width of a token, divisible by 4 and by heads");
+    visit("heads", heads, "[1, 1024]", "of attention");
+    visit("patch", patch, "[1, 1024]",
+          "side of a patch, which is a token; image_size must be divisible by it");
+    visit("image_size", image_size, "[1, 65536]", "height and width of what is diffused, images or latents");
+    visit("channels", channels, "[1, 65536]", "of what is diffused");
+    visit("classes", classes, "[1, 1000000000]", "that samples are asked for by");
+    visit("class_dropout", class_dropout, "[0, 1)",
+          "probability that training hides a sample's class; 0: no guidance");
+    visit("learn_sigma", learn_sigma, "", "predict variances too, in twice the channels");
+    visit("mlp_ratio", mlp_ratio, "(0, 64]", "width within an MLP, by hidden");
+    visit("mlp_dropout", mlp_dropout, "[0, 1)", "within an MLP, in training");
   }
   friend bool operator==(const DitOptions&, const DitOptions&) = default;
 

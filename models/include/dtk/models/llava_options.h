@@ -11,29 +11,29 @@ namespace dtk::models {
 
 /// The CLIP vision tower. Unset sizes are those of the preset.
 struct LlavaVision {
-  std::optional<int64_t> hidden;  // divisible by heads
-  std::optional<int64_t> mlp;     // width within an MLP
-  std::optional<int64_t> depth;   // layers, of which those up to the tap run
+  std::optional<int64_t> hidden;
+  std::optional<int64_t> mlp;
+  std::optional<int64_t> depth;
   std::optional<int64_t> heads;
-  std::optional<int64_t> image;  // S, height and width of a picture, divisible by patch
+  std::optional<int64_t> image;  // S
   std::optional<int64_t> patch;  // p
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [hidden, mlp, depth, heads, image, patch] = self;
-    visit("hidden", hidden, "[1, 65536]");
-    visit("mlp", mlp, "[1, 1048576]");
-    visit("depth", depth, "[1, 1024]");
-    visit("heads", heads, "[1, 1024]");
-    visit("image", image, "[1, 65536]");
-    visit("patch", patch, "[1, 1024]");
+    visit("hidden", hidden, "[1, 65536]", "width of a token, divisible by heads");
+    visit("mlp", mlp, "[1, 1048576]", "width within an MLP");
+    visit("depth", depth, "[1, 1024]", "layers, of which those up to the tap run");
+    visit("heads", heads, "[1, 1024]", "of attention");
+    visit("image", image, "[1, 65536]", "height and width of a picture, divisible by patch");
+    visit("patch", patch, "[1, 1024]", "side of a patch, which is a token");
   }
   friend bool operator==(const LlavaVision&, const LlavaVision&) = default;
 };
 
 /// The LLaMA decoder. Unset sizes are those of the preset.
 struct LlavaText {
-  std::optional<int64_t> hidden;  // h, divisible by 2·heads: rotary positions turn halves of a head
+  std::optional<int64_t> hidden;  // h
   std::optional<int64_t> mlp;     // f
   std::optional<int64_t> depth;
   std::optional<int64_t> heads;
@@ -44,32 +44,32 @@ struct LlavaText {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [hidden, mlp, depth, heads, vocabulary, norm_eps, rope_theta] = self;
-    visit("hidden", hidden, "[2, 65536]");
-    visit("mlp", mlp, "[1, 1048576]");
-    visit("depth", depth, "[1, 1024]");
-    visit("heads", heads, "[1, 1024]");
-    visit("vocabulary", vocabulary, "[2, 16777216]");
-    visit("norm_eps", norm_eps, "(0, 1]");
-    visit("rope_theta", rope_theta, "(0, inf)");
+    visit("hidden", hidden, "[2, 65536]", "width of a token, divisible by twice heads");
+    visit("mlp", mlp, "[1, 1048576]", "width within an MLP");
+    visit("depth", depth, "[1, 1024]", "layers");
+    visit("heads", heads, "[1, 1024]", "of attention");
+    visit("vocabulary", vocabulary, "[2, 16777216]", "tokens that there are");
+    visit("norm_eps", norm_eps, "(0, 1]", "added to mean squares in norms");
+    visit("rope_theta", rope_theta, "(0, inf)", "base of the rotary positions' frequencies");
   }
   friend bool operator==(const LlavaText&, const LlavaText&) = default;
 };
 
 /// Low-rank adapters beside matrices of the decoder: W x + alpha/r · B A drop(x), with A (r, in), B (out, r).
 struct LlavaLora {
-  int64_t r = 0;  // 0: none
+  int64_t r = 0;
   double alpha = 16;
-  double dropout = 0.0;  // of what an adapter sees, in training
+  double dropout = 0.0;
   std::vector<std::string> targets = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                       "gate_proj", "up_proj", "down_proj"};
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [r, alpha, dropout, targets] = self;
-    visit("r", r, "[0, 65536]");
-    visit("alpha", alpha, "(0, inf)");
-    visit("dropout", dropout, "[0, 1)");
-    visit("targets", targets, "");
+    visit("r", r, "[0, 65536]", "rank of adapters; 0: none");
+    visit("alpha", alpha, "(0, inf)", "what an adapter adds is times alpha / r");
+    visit("dropout", dropout, "[0, 1)", "of what an adapter sees, in training");
+    visit("targets", targets, "", "matrices of the decoder that have adapters");
   }
   friend bool operator==(const LlavaLora&, const LlavaLora&) = default;
 };
@@ -103,11 +103,11 @@ constexpr auto enum_texts(LlavaPreset) {
 
 struct LlavaOptions {
   LlavaPreset preset = LlavaPreset::custom;
-  std::string projector = "mlp2x_gelu";  // "mlpNx_gelu", "linear" or "identity"
-  int64_t tap = -2;                      // of the tower's hidden states, from the end; -1: of its last layer
+  std::string projector = "mlp2x_gelu";
+  int64_t tap = -2;
   LlavaBase base = LlavaBase::bf16;
-  bool double_quant = true;  // nf4: the blocks' magnitudes in 8 bits, too
-  int64_t loss_chunk = 64;   // rows whose logits are there at once
+  bool double_quant = true;
+  int64_t loss_chunk = 64;
   LlavaVision vision = {};
   LlavaText text = {};
   LlavaLora lora = {};
@@ -115,12 +115,13 @@ struct LlavaOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    visit("preset", self.preset, "");
-    visit("projector", self.projector, "");
-    visit("tap", self.tap, "[-1024, -1]");
-    visit("base", self.base, "");
-    visit("double_quant", self.double_quant, "");
-    visit("loss_chunk", self.loss_chunk, "[1, 1048576]");
+    visit("preset", self.preset, "", "a published model, which sets each size that is not set");
+    visit("projector", self.projector, "", "mlp2x_gelu with any digit from 1, linear or identity");
+    visit("tap", self.tap, "[-1024, -1]",
+          "which of the tower's hidden states is read, from the end; -1: the last layer's");
+    visit("base", self.base, "", "type that frozen parameters are stored in");
+    visit("double_quant", self.double_quant, "", "nf4: the blocks' magnitudes in 8 bits, too");
+    visit("loss_chunk", self.loss_chunk, "[1, 1048576]", "rows whose logits are there at once");
   }
   friend bool operator==(const LlavaOptions&, const LlavaOptions&) = default;
 

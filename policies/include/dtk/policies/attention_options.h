@@ -23,8 +23,9 @@ struct AttentionOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, kernel] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("kernel", kernel, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "fused attention; false: weights are stored; true: what has no fused kernel is refused");
+    visit("kernel", kernel, "", "that is asked for on CUDA");
   }
   friend bool operator==(const AttentionOptions&, const AttentionOptions&) = default;
 };

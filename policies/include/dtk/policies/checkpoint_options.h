@@ -72,14 +72,16 @@ struct CheckpointOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, targets, every, segment, keep, offload_min_bytes] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("targets", targets, "empty: the modules that repeat");
-    visit("every", every, "[1, inf)");
-    visit("segment", segment, "[1, inf)");
+    visit("enabled", enabled, "\"default\" | true | false", "recompute in backward what a module saves");
+    visit("targets", targets, "empty: the modules that repeat", "modules, by patterns of their paths");
+    visit("every", every, "[1, inf)", "each k-th of the targets only");
+    visit("segment", segment, "[1, inf)", "targets, one behind the other, that are recomputed together");
     visit("keep", keep,
           "all | auto | block | offload | elementwise | attention | gates | fc2 | a list of names and "
-          "operators");
-    visit("offload_min_bytes", offload_min_bytes, "[0, inf)");
+          "operators",
+          "what is not recomputed; auto: as much as memory.budget allows");
+    visit("offload_min_bytes", offload_min_bytes, "[0, inf)",
+          "where keep offloads: what is smaller stays on the device");
   }
   friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };

@@ -29,12 +29,13 @@ struct EmaOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, decay, warmup, every, device, pinned] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("decay", decay, "[0, 1)");
-    visit("warmup", warmup, "");
-    visit("every", every, "[1, inf)");
-    visit("device", device, "");
-    visit("pinned", pinned, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "keep an average of the weights, from which samples are drawn");
+    visit("decay", decay, "[0, 1)", "weight of the old average each step");
+    visit("warmup", warmup, "", "lower decays in the first steps, so that a short run forgets its beginning");
+    visit("every", every, "[1, inf)", "steps between updates, which then weigh as much");
+    visit("device", device, "", "where the average lives: in host memory, or on the training device");
+    visit("pinned", pinned, "", "copy through pinned host memory");
   }
   friend bool operator==(const EmaOptions&, const EmaOptions&) = default;
 };

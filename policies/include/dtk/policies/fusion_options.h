@@ -15,8 +15,9 @@ struct FusionOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, cuda] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("cuda", cuda, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "run element-wise operators as one; true: refused where there is nothing to fuse");
+    visit("cuda", cuda, "", "on a GPU too, where these kernels have not been tried");
   }
   friend bool operator==(const FusionOptions&, const FusionOptions&) = default;
 };

@@ -21,25 +21,28 @@ struct InferenceOptions {
   // autocast has nothing to copy.
   bool narrow_weights = true;
   Taps taps = Taps::projected;
-  RowsAtOnce frame_chunk = {};                // samples of a module
-  RowsAtOnce token_chunk = {};                // tokens of a product
-  RowsAtOnce query_chunk = {};                // queries that attend to all keys
-  RowsAtOnce head_chunk = {};                 // samples of a module of `heads`
-  std::vector<std::string> heads = {"head"};  // what the names of such modules end with
+  RowsAtOnce frame_chunk = {};
+  RowsAtOnce token_chunk = {};
+  RowsAtOnce query_chunk = {};
+  RowsAtOnce head_chunk = {};
+  std::vector<std::string> heads = {"head"};
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, gradients, narrow_weights, taps, frame_chunk, token_chunk, query_chunk, head_chunk,
            heads] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("gradients", gradients, "");
-    visit("narrow_weights", narrow_weights, "");
-    visit("taps", taps, "");
-    visit("frame_chunk", frame_chunk, "[0, inf)");
-    visit("token_chunk", token_chunk, "[0, inf)");
-    visit("query_chunk", query_chunk, "[0, inf)");
-    visit("head_chunk", head_chunk, "[0, inf)");
-    visit("heads", heads, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "where no backward pass follows: keep nothing for one, and run modules in parts");
+    visit("gradients", gradients, "", "keep what a backward pass would need, for comparison");
+    visit("narrow_weights", narrow_weights, "", "hold weights in the type that is computed in");
+    visit("taps", taps, "",
+          "results that wait for a later reader: made ready for it, as they are, or all of them");
+    visit("frame_chunk", frame_chunk, "[0, inf)",
+          "samples of a module at a time; 0: all; not set: chosen, as below");
+    visit("token_chunk", token_chunk, "[0, inf)", "tokens of a product at a time");
+    visit("query_chunk", query_chunk, "[0, inf)", "queries of attention at a time");
+    visit("head_chunk", head_chunk, "[0, inf)", "samples of a module named by heads at a time");
+    visit("heads", heads, "", "what the names of such modules end with");
   }
   friend bool operator==(const InferenceOptions&, const InferenceOptions&) = default;
 };

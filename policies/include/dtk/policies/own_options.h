@@ -84,7 +84,8 @@ class ValueList {
 /// One policy's table.
 class OwnTable {
  public:
-  using Visit = std::function<void(const std::string& name, OptionField field, const std::string& allowed)>;
+  using Visit = std::function<void(const std::string& name, OptionField field, const std::string& allowed,
+                                   const std::string& meaning)>;
   OwnTable(const std::string& name, Enabled& switched) : policy(name), enabled(switched) {}
   virtual ~OwnTable() = default;
   virtual std::unique_ptr<OwnTable> copy() const = 0;
@@ -95,10 +96,10 @@ class OwnTable {
 
   template <class Self, class Visitor>
   static void fields(Self& self, Visitor&& visit) {
-    const_cast<OwnTable&>(self).visit_fields(
-        [&](const std::string& name, OptionField field, const std::string& allowed) {
-          visit_member<Self>(field, [&](auto& member) { visit(name, member, allowed); });
-        });
+    const_cast<OwnTable&>(self).visit_fields([&](const std::string& name, OptionField field,
+                                                 const std::string& allowed, const std::string& meaning) {
+      visit_member<Self>(field, [&](auto& member) { visit(name, member, allowed, meaning); });
+    });
   }
 
   const std::string policy;  // its name
@@ -125,9 +126,10 @@ class OwnTableOf final : public OptionsMember<Options>, public OwnTable {
     return same != nullptr && options == same->options;
   }
   void visit_fields(const Visit& visit) override {
-    Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
+    Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
+                                 const std::string& meaning = "") {
       visit_enum_as_text(member, allowed,
-                         [&](auto& value, const std::string& its) { visit(name, &value, its); });
+                         [&](auto& value, const std::string& its) { visit(name, &value, its, meaning); });
     });
   }
 };

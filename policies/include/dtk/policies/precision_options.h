@@ -27,9 +27,10 @@ struct PrecisionOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, cpu, fp32, cpu_measured] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("cpu", cpu, "");
-    visit("fp32", fp32, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "compute in bf16 by autocast; weights, gradients and losses stay fp32");
+    visit("cpu", cpu, "", "where the default decides on a CPU: by trial steps, or one of the two");
+    visit("fp32", fp32, "", "modules that compute in fp32 all the same, by patterns of their paths");
   }
   /// Equal in what a configuration says.
   friend bool operator==(const PrecisionOptions& a, const PrecisionOptions& b) {

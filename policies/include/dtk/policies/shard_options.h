@@ -47,12 +47,15 @@ struct ShardOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, level, targets, min_unit, prefetch, gather] = self;
-    visit("enabled", enabled, "\"default\" | true | false");
-    visit("level", level, "");
-    visit("targets", targets, "");
-    visit("min_unit", min_unit, "[1, inf)");
-    visit("prefetch", prefetch, "[0, 64]");
-    visit("gather", gather, "");
+    visit("enabled", enabled, "\"default\" | true | false",
+          "divide among several ranks what each would hold; true: refused on one rank");
+    visit("level", level, "",
+          "moments, sums of gradients and the average, or the weights too; auto: the first that fits "
+          "memory.budget");
+    visit("targets", targets, "", "modules whose weights come when they run, by patterns of their paths");
+    visit("min_unit", min_unit, "[1, inf)", "parameters are sent together until they have so many bytes");
+    visit("prefetch", prefetch, "[0, 64]", "units that come before their use where the weights are divided");
+    visit("gather", gather, "", "type in which divided matrices are sent");
   }
   friend bool operator==(const ShardOptions&, const ShardOptions&) = default;
 };

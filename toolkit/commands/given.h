@@ -1,4 +1,4 @@
-// Arguments of a program as text, and the checks that all programs share.
+// Arguments of a program as text, and the checks that programs share.
 #pragma once
 #include "toolkit/core/errors.h"
 
@@ -174,6 +174,27 @@ inline std::string required_config(const Given& given, const std::string& progra
     fail_argument("--config FILE is missing", "write for example " + program + " --config base");
   }
   return given.text("config");
+}
+
+/// Of --device; "auto" where it is not given.
+inline std::string checked_device(const Given& given) {
+  const std::string device = given.text("device", "auto");
+  const bool indexed = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                       device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (indexed || is_one_of(device, {"auto", "cpu", "cuda"})) return device;
+  fail_argument(given.place("device"),
+                "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
+}
+
+/// Of --out.
+inline void check_ending(const Given& given, const std::vector<std::string>& endings) {
+  const std::string out = given.text("out");
+  const auto has = [&](const std::string& ending) {
+    return out.size() > ending.size() && out.ends_with(ending);
+  };
+  if (std::any_of(endings.begin(), endings.end(), has)) return;
+  fail_argument(given.place("out"),
+                "unknown kind of file; allowed: a name that ends in " + listed(endings, " or "));
 }
 
 }  // namespace dtk

@@ -86,7 +86,8 @@ struct TrainOptions {
     visit("validate_ema", validate_ema, "", "validate with the averaged weights, not those that are trained");
     visit("on_not_finite", on_not_finite, "",
           "a step with a loss or gradient of NaN or infinity ends the run, or changes nothing");
-    visit("most_skipped", max_skipped, "[1, inf)", "such steps in a row; one more ends the run");
+    visit("most_skipped", max_skipped, "[1, inf)",
+          "steps in a row that may change nothing; one more ends the run");
     visit("slow_step", slow_step, "(1, inf)", "steps that take so many times their median are told of");
     visit("allow_thread_change", allow_thread_change, "",
           "go on with other train.threads: the result is then not the same to the bit");
@@ -175,8 +176,9 @@ struct OptimizerOptions {
     visit("lr", lr, "(0, inf)", "learning rate");
     visit("beta1", beta1, "[0, 1)", "AdamW: decay of the mean of gradients");
     visit("beta2", beta2, "[0, 1)", "AdamW: decay of the mean of their squares");
-    visit("eps", eps, "(0, inf)", "AdamW: added to the root of the latter");
-    visit("weight_decay", weight_decay, "[0, inf)", "AdamW: of a weight each step, times the rate");
+    visit("eps", eps, "(0, inf)", "AdamW: added to the root of that mean");
+    visit("weight_decay", weight_decay, "[0, inf)",
+          "AdamW: part of a weight that a step takes away, times the rate");
     visit("decays", decays, "", "what decays: every parameter, or not norms and biases");
     visit("clip", clip, "[0, inf)", "largest norm of all gradients together; 0: none");
     visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"",
@@ -316,7 +318,8 @@ struct DistributedOptions {
     visit("timeout", timeout, "[1, 86400]", "seconds that a rank waits for another");
     visit("interface", interface, "", "network interface of gloo; \"\": that of the host's name");
     visit("reduce", reduce, "",
-          "how gradients are summed: in the order of one rank, to the bit, or as the backend does");
+          "how gradients are summed: in one rank's order, so that their number changes no bit; native: each "
+          "rank adds its own first, and less is sent");
   }
   friend bool operator==(const DistributedOptions&, const DistributedOptions&) = default;
 };

@@ -40,8 +40,8 @@ struct ProcessOptions {
     visit(
         "prefix", prefix, "",
         "steps of the ego are given as truth, and each actor and step has a time of its own; not upstream's");
-    visit("max_delay", max_delay, "[0, 1000]", "of such steps, at most");
-    visit("least_time", least_time, "(0, 1)", "times are drawn from here to 1");
+    visit("max_delay", max_delay, "[0, 1000]", "of the steps that prefix gives, at most");
+    visit("least_time", least_time, "(0, 1)", "times of training are drawn from here to 1");
   }
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
@@ -165,9 +165,10 @@ struct FrameFileOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [frames, held_out, normalization] = self;
-    visit("frames", frames, "", "folder of .npz files, or a JSON list of their paths");
-    visit("held_out", held_out, "", "the same of frames that are never trained on");
-    visit("normalization", normalization, "", "scales of the inputs (.json); \"\": the published ones");
+    visit("frames", frames, "", "frames: folder of .npz files, or a JSON list of their paths");
+    visit("held_out", held_out, "", "frames: the same of those that are never trained on");
+    visit("normalization", normalization, "",
+          "frames: scales of the inputs (.json); \"\": the published ones");
   }
   friend bool operator==(const FrameFileOptions&, const FrameFileOptions&) = default;
 };

@@ -71,9 +71,9 @@ struct DiffusionPlannerOptions {
     visit("agent_num", agent_num, count, "neighbours that are seen");
     visit("predicted_neighbor_num", predicted_neighbor_num, count, "the first of them, which are predicted");
     visit("static_objects_num", static_objects_num, count, "static objects that are seen");
-    visit("lane_num", lane_num, count, "lanes");
+    visit("lane_num", lane_num, count, "lanes that are seen");
     visit("lane_len", lane_len, count, "points of a lane");
-    visit("route_num", route_num, count, "lanes of the route");
+    visit("route_num", route_num, count, "lanes of the route that are seen");
     visit("route_len", route_len, count, "points of each");
     visit("polygon_num", polygon_num, count, "polygons of the map; not of UP");
     visit("polygon_len", polygon_len, count, "points of each; not of UP");

@@ -45,7 +45,7 @@ struct DitOptions {
     visit("class_dropout", class_dropout, "[0, 1)",
           "probability that training hides a sample's class; 0: no guidance");
     visit("learn_sigma", learn_sigma, "", "predict variances too, in twice the channels");
-    visit("mlp_ratio", mlp_ratio, "(0, 64]", "width within an MLP, by hidden");
+    visit("mlp_ratio", mlp_ratio, "(0, 64]", "width within an MLP, in multiples of hidden");
     visit("mlp_dropout", mlp_dropout, "[0, 1)", "within an MLP, in training");
   }
   friend bool operator==(const DitOptions&, const DitOptions&) = default;

@@ -26,7 +26,8 @@ PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64
 }
 
 bool bf16_is_faster(const PrecisionTimes& times) {
-  return times.bf16_ms < (1 - kBf16Margin) * times.fp32_ms && 5 * times.bf16_ahead >= 4 * times.pairs;
+  return times.bf16_ms < (1 - kBf16Margin) * times.fp32_ms &&
+         5 * times.bf16_ahead >= kBf16AheadOfFive * times.pairs;
 }
 
 std::string describe(const PrecisionTimes& times, const char* what) {

@@ -402,7 +402,7 @@ class ProcessSettings(ProgramTest):
 class Precision(ProgramTest):
     FIGURES = r"measured: bf16 \d+\.\d ms, fp32 \d+\.\d ms a step(?: of one sample)? \(fastest of \d+; bf16 ahead in \d+\)"
 
-    UNCLEAR = "(?:(?<=fp32), as bf16 has to be a twentieth faster and ahead in three fifths of the pairs)?"
+    UNCLEAR = "(?:(?<=fp32), as bf16 has to be 15 % faster, and ahead in 4 of 5 pairs)?"
 
     def test_by_default_it_is_measured_once_and_saved(self):
         result = self.train(policies__precision__cpu="default")

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/device/device.h"
 #include "toolkit/train/trial_step.h"
@@ -165,7 +166,8 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   precision.cpu_measured = choice.why;
   if (choice.for_bytes) note_on_time(loaded, choice.taken);
   return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) +
-         (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
+         (choice.unclear ? fmt::format(", as bf16 has to be {:.0f} % faster, and ahead in {} of 5 pairs",
+                                       100 * policies::kBf16Margin, policies::kBf16AheadOfFive)
                          : "");
 }
 

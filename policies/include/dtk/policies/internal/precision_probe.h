@@ -23,9 +23,10 @@ PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64
 /// of the fastest steps were 0.893 to 1.155 and 0.651 to 0.767 (benchmarks/results/cpu_precision_starts.md):
 /// 0.85 lies in neither range, so starts choose alike.
 inline constexpr double kBf16Margin = 0.15;
+/// In how many of five pairs it has to be ahead, at least.
+inline constexpr int64_t kBf16AheadOfFive = 4;
 
-/// True if bf16 is faster by more than the margin, and ahead in four fifths of the pairs; else fp32, which is
-/// exact.
+/// True if bf16 is faster by more than the margin, and ahead in so many pairs; else fp32, which is exact.
 bool bf16_is_faster(const PrecisionTimes& times);
 
 /// "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 15; bf16 ahead in 15)".

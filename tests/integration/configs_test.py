@@ -128,7 +128,7 @@ class Configurations(unittest.TestCase):
                 name = line.removeprefix("# ").split(" ")[0]
                 if name:
                     self.assertIn(f"{table}\n", self.keys())
-                    self.assertRegex(self.keys().split(f"{table}\n")[1].split("\n[")[0], rf"(?m)^  {re.escape(name)} = ")
+                    self.assertRegex(f"\n{self.keys()}".split(f"\n{table}\n")[1].split("\n[")[0], rf"(?m)^  {re.escape(name)} = ")
 
     def keys(self) -> str:
         if not hasattr(Configurations, "page"):

@@ -411,7 +411,7 @@ class Precision(ProgramTest):
         self.assertIsNotNone(line, result.stdout)
         saved = (self.folder / "run/config.toml").read_text()
         self.assertIn(f'\nenabled = "default"  # default\ncpu = "{line[2]}"  # {line[1]}\n', saved)
-        self.assertTrue(result.stdout.startswith(saved + "\ntraining DiT, "))
+        self.assertTrue(result.stdout.startswith("trying some steps in fp32 and in bf16, to take the faster\n" + saved + "\ntraining DiT, "))
         arguments = ["--config", "run/config.toml", "--set", "train.out=again", "--device", "cpu"]
         again = execute(programs.TRAIN, self.folder, *arguments)
         self.assert_done(again)

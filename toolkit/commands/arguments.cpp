@@ -78,7 +78,7 @@ Usage: dit-train --config FILE [options]
   --verbose             prints the configuration, memory and policies' savings
   --trace FILE.json     writes a timeline of steps 3 to 5, for Perfetto
   --print-config        prints the configuration, the origin of each value; ends
-  --keys [PREFIX]       prints the keys that begin so and what they are for; ends
+  --keys [PREFIX]       prints the keys that begin so, what each is for; ends
   --doctor              prints what this machine has and lacks, and ends
   --version, -h, --help prints the version, or this text, and ends
 

@@ -64,10 +64,11 @@ struct TrainOptions {
            slow_step, allow_thread_change, init_from, init_key] = self;
     visit("model", model, family_choices(), "family of what is trained");
     visit("parts", parts, "parts of the model, which its family names",
-          "what of it is trained; empty: what its family says, else all");
+          "what of it is trained, by names of its family; not set: all, or what the family says");
     visit("out", out, "", "run folder; one that already holds a run is refused");
-    visit("seed", seed, "[0, inf)", "from which all random numbers of the run follow");
-    visit("threads", threads, "[1, 1024]", "CPU threads; not set: all cores that the process may use");
+    visit("seed", seed, "[0, inf)", "from which all random numbers follow but those of sample.seed");
+    visit("threads", threads, "[1, 1024]",
+          "CPU threads; not set: OMP_NUM_THREADS, or all cores, which ranks of a machine share");
     visit("steps", steps, "[1, inf)",
           "optimizer steps; of steps, epochs and seconds the first that is reached ends the run");
     visit("epochs", epochs, "[1, 1000000]", "passes through the training data");
@@ -75,14 +76,14 @@ struct TrainOptions {
     visit("accumulate", accumulate, "[1, inf)",
           "micro-batches of an optimizer step; data.batch must be divisible by it");
     visit("log_every", log_every, "[1, inf)",
-          "steps between log lines, whose scalars alone are read; before the first of them at steps 1, 2, 5, "
-          "10, 20, 50, ...");
+          "steps between log lines, with steps 1, 2, 5, 10, 20, 50, ... before the first; losses of other "
+          "steps are not read");
     visit("checkpoint_every", checkpoint_every, "[0, inf)",
           "steps between checkpoints; 0: only at the end and when stopped");
     visit("sample_every", sample_every, "[0, inf)", "steps between samples; 0: only at the end");
     visit("keep_checkpoints", keep_checkpoints, "[1, inf)", "complete checkpoints that stay, the newest");
     visit("validate_every", validate_every, "[0, inf)",
-          "steps between validations; 0: only at the end; needs data.validation");
+          "steps between validations; 0: only at the end; needs held-out samples");
     visit("validate_ema", validate_ema, "", "validate with the averaged weights, not those that are trained");
     visit("on_not_finite", on_not_finite, "",
           "a step with a loss or gradient of NaN or infinity ends the run, or changes nothing");
@@ -144,7 +145,8 @@ struct DataOptions {
     visit("validation", validation, "[0, inf)", "samples held out, never trained on");
     visit("batch", batch, "[1, inf)", "samples of an optimizer step");
     visit("drop_last", drop_last, "", "leave out samples at the end of an epoch that do not fill a batch");
-    visit("order", order, "", "of an epoch: any, or so that samples of a batch are about as long");
+    visit("order", order, "",
+          "of an epoch: shuffled, or grouped so that samples of a batch are about as long");
     visit("prefetch", prefetch, "[1, 64]", "micro-batches that are read ahead");
     visit("threads", threads, "[1, 256]",
           "that read samples; not set: 1 where the CPU trains, else train.threads, at most 16");
@@ -166,7 +168,7 @@ struct OptimizerOptions {
   double weight_decay = 0.0;
   Decays decays = Decays::all;
   double clip = 1.0;
-  // Parameters with a rate of their own, which follows the same schedule: "model.mm_projector: 2e-5". A
+  // Parameters with a rate of their own, which follows the same schedule: "blocks.0: 2e-5". A
   // pattern is a parameter's name or the path of what it lies in; * stands for one component.
   std::vector<std::string> rates = {};
 
@@ -176,12 +178,14 @@ struct OptimizerOptions {
     visit("lr", lr, "(0, inf)", "learning rate");
     visit("beta1", beta1, "[0, 1)", "AdamW: decay of the mean of gradients");
     visit("beta2", beta2, "[0, 1)", "AdamW: decay of the mean of their squares");
-    visit("eps", eps, "(0, inf)", "AdamW: added to the root of that mean");
+    visit("eps", eps, "(0, inf)", "AdamW: added to the root of the mean of squares");
     visit("weight_decay", weight_decay, "[0, inf)",
           "AdamW: part of a weight that a step takes away, times the rate");
     visit("decays", decays, "", "what decays: every parameter, or not norms and biases");
-    visit("clip", clip, "[0, inf)", "largest norm of all gradients together; 0: none");
-    visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"",
+    visit("clip", clip, "[0, inf)",
+          "largest norm of all gradients together; 0: none, and gradients are checked only where they are "
+          "logged or saved");
+    visit("rates", rates, "patterns with a rate, such as \"blocks.0: 2e-5\"",
           "parameters with a rate of their own");
   }
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
@@ -223,7 +227,7 @@ struct ScheduleOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, warmup, final_fraction] = self;
-    visit("kind", kind, "", "of the rate after the warm-up; epochs: by [schedule.epochs]");
+    visit("kind", kind, "", "how the rate goes on behind the warm-up; epochs: as [schedule.epochs] says");
     visit("warmup", warmup, "[0, inf)", "steps in which the rate grows linearly; cosine and constant");
     visit("final", final_fraction, "[0, 1]", "cosine: last rate, as a part of optimizer.lr");
   }
@@ -272,7 +276,7 @@ struct MemoryOptions {
     auto& [ledger, budget, on_over_budget, on_out_of_memory, split] = self;
     visit("ledger", ledger, "", "count every byte by owner and phase; false: no memory.json");
     visit("budget", budget, "(0, inf)",
-          "of all tensors on the training device; one byte more is out of memory");
+          "on a CPU of all tensors, to the byte; on CUDA of what LibTorch's allocator may reserve");
     visit("on_over_budget", on_over_budget, "",
           "a run that is planned to need more than there is is refused, or begins with a warning");
     visit("on_out_of_memory", on_out_of_memory, "",
@@ -294,7 +298,7 @@ struct LogOptions {
     visit("tensorboard", tensorboard, "", "write event files below train.out");
     visit("report", report, "", "write report.html at the end and at each checkpoint");
     visit("peak_tflops", peak_tflops, "(0, inf)",
-          "of the device, what MFU is a part of; not set: known of some GPUs");
+          "peak of the device, of which MFU is a part; not set: known of some GPUs");
   }
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };

@@ -17,7 +17,7 @@ using policies::visit_enum_as_text;
 class OptionTables {
  public:
   using Visit = std::function<void(const std::string& table, const std::string& name, OptionField field,
-                                   const std::string& allowed, const std::string& meaning)>;
+                                   const std::string& allowed, const char* meaning)>;
   virtual ~OptionTables() = default;
   virtual std::unique_ptr<OptionTables> copy() const = 0;
   virtual bool equals(const OptionTables& other) const = 0;
@@ -37,8 +37,8 @@ class TablesOf final : public OptionTables {
   void visit_fields(const Visit& visit) override {
     Options::tables(options, [&](const std::string& table, auto& fields) {
       std::decay_t<decltype(fields)>::fields(
-          fields, [&](const std::string& name, auto& member, const std::string& allowed,
-                      const std::string& meaning = "") {
+          fields,
+          [&](const std::string& name, auto& member, const std::string& allowed, const char* meaning = "") {
             visit_enum_as_text(member, allowed, [&](auto& value, const std::string& its) {
               visit(table, name, &value, its, meaning);
             });
@@ -70,7 +70,7 @@ class FamilyOptions {
   static void fields(Self& self, Visit&& visit) {
     for (const auto& tables : self.tables_.all) {
       tables->visit_fields([&](const std::string& table, const std::string& name, OptionField field,
-                               const std::string& allowed, const std::string& meaning) {
+                               const std::string& allowed, const char* meaning) {
         policies::visit_member<Self>(field,
                                      [&](auto& member) { visit(table, name, member, allowed, meaning); });
       });

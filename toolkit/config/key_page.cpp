@@ -49,14 +49,14 @@ std::string key_page(const std::string& prefix) {
   LoadedConfig loaded;
   family_named(loaded.config.train.model).settle_defaults(loaded);  // what follows from the model is its own
   visit_keys(loaded.config, [&](const std::string& table, const std::string& name, const auto& member,
-                                const std::string& allowed, const std::string& meaning) {
+                                const std::string& allowed, const char* meaning) {
     if (!(table + "." + name).starts_with(prefix)) return;
     if (table != open_table) {
       page += (page.empty() ? "[" : "\n[") + table + "]\n";
       open_table = table;
     }
     page += key_text(name, toml_text(member), wanted(member, allowed));
-    if (!meaning.empty()) page += entry("", meaning_column, meaning);
+    if (*meaning != '\0') page += entry("", meaning_column, meaning);
   });
   if (page.empty()) none_begins_with(prefix);
   return page;

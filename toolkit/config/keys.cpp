@@ -18,7 +18,7 @@ std::vector<KeyInfo> collect_keys() {
   std::set<std::string> seen;
   RunConfig config;
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
-                         const std::string& allowed, const std::string&) {
+                         const std::string& allowed, const auto&...) {
     using Member = std::decay_t<decltype(member)>;
     constexpr bool string =
         std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;

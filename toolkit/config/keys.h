@@ -25,7 +25,7 @@ void visit_keys(Config& config, Visit&& visit) {
   const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
     FamilyOptions::fields(config.families,
                           [&](const std::string& table, const std::string& name, auto& member,
-                              const std::string& allowed, const std::string& meaning) {
+                              const std::string& allowed, const char* meaning) {
                             if (is_wanted(table)) visit(table, name, member, allowed, meaning);
                           });
   };
@@ -35,7 +35,7 @@ void visit_keys(Config& config, Visit&& visit) {
       visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
       Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
-                                   const std::string& meaning) {
+                                   const char* meaning) {
         visit_enum_as_text(member, allowed, [&](auto& value, const std::string& its) {
           visit(table, name, value, its, meaning);
         });

@@ -363,7 +363,7 @@ class Reader {
     if (!find_key(entry.key)) unknown(entry);
     if (entry.resets) return reset(entry);
     visit_keys(loaded_.config, [&](const std::string& table, const std::string& name, auto& member,
-                                   const std::string& allowed, const std::string&) {
+                                   const std::string& allowed, const auto&...) {
       if (entry.key == table + "." + name) assign(member, entry, allowed);
     });
     loaded_.origins[entry.key] = entry.origin;

@@ -35,7 +35,8 @@ struct SamplerOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [sampler, respacing, eta, clip_x0] = self;
     visit("sampler", sampler, "", "its default follows from the objective");
-    visit("respacing", respacing, "", "ddpm, ddim: which steps of the process are taken");
+    visit("respacing", respacing, "",
+          "ddpm, ddim: steps of the process that are taken, such as \"250\", \"10,15,20\" or \"ddim50\"");
     visit("eta", eta, "[0, 1]", "ddim: part of ddpm's noise");
     visit("clip_x0", clip_x0, "", "ddpm, ddim: limit predicted images to [-1, 1]");
   }

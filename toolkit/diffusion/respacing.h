@@ -8,8 +8,7 @@ namespace dtk {
 
 /// The kept ones of steps 0 .. `steps` - 1, ascending, by the rules of the original DiT. `text` is
 ///   "n"       n steps from the first to the last: i·(steps-1)/(n-1), accumulated in floating point and
-///   rounded
-///             half to even;
+///             rounded half to even;
 ///   "a,b,c"   as many equal sections as there are counts, an extra step in each of the first where they do
 ///             not divide; each section by the rule of "n";
 ///   "ddimN"   the first whole stride from 0 that gives N steps.

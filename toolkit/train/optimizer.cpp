@@ -44,7 +44,7 @@ at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
   return norms;
 }
 
-// "model.mm_projector: 2e-5"
+// "blocks.0: 2e-5"
 std::pair<std::string, double> parse_rate(const std::string& entry) {
   const size_t colon = entry.rfind(':');
   char* end = nullptr;
@@ -52,7 +52,7 @@ std::pair<std::string, double> parse_rate(const std::string& entry) {
   if (colon != entry.npos && colon > 0 && end != nullptr && *end == '\0' && rate > 0 && std::isfinite(rate))
     return {entry.substr(0, colon), rate};
   throw ConfigError("optimizer.rates: \"" + entry +
-                    "\" is no pattern with a rate above 0; write for example \"model.mm_projector: 2e-5\"");
+                    "\" is no pattern with a rate above 0; write for example \"blocks.0: 2e-5\"");
 }
 
 // Whether the pattern means the parameter or something that it lies in.

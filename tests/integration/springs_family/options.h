@@ -37,7 +37,7 @@ struct Table {
     visit("drawn", drawn, "[0, 65536]",
           "samples whose future is drawn, held-out ones if there are some; 0: none");
     visit("spread", spread, "[0, inf)", "deviation of noise (m, m/s) on the starts that are drawn from");
-    visit("seed", seed, "[0, inf)", "of that noise");
+    visit("seed", seed, "[0, inf)", "of the noise on starts that are drawn from");
   }
   friend bool operator==(const Table&, const Table&) = default;
 };

@@ -129,10 +129,10 @@ TEST_CASE(
   };
   CHECK(refusal({"a 0.05"}) ==
         "optimizer.rates: \"a 0.05\" is no pattern with a rate above 0; write for example "
-        "\"model.mm_projector: 2e-5\"");
+        "\"blocks.0: 2e-5\"");
   CHECK(refusal({"a: 0"}) ==
         "optimizer.rates: \"a: 0\" is no pattern with a rate above 0; write for example "
-        "\"model.mm_projector: 2e-5\"");
+        "\"blocks.0: 2e-5\"");
   CHECK(refusal({"c: 1"}) ==
         "optimizer.rates: \"c: 1\" is of no parameter that is trained; the nearest are a, b");
   CHECK(refusal({"a: 1", "*: 2"}) ==

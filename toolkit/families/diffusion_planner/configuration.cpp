@@ -48,8 +48,6 @@ std::string useless_in_loss(const RunConfig& config, const std::string& name) {
 
 std::string useless_in_augmentation(const AugmentationOptions& augmentation, const std::string& name) {
   if (is_one_of(name, {"probability", "smooth"}) || augmentation.probability > 0) return "";
-  // What is not shifted is rebuilt all the same before it is smoothed.
-  if (name == "rebuilt" && augmentation.smooth) return "";
   return of_augmentation + "probability";
 }
 

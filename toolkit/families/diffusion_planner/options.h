@@ -37,10 +37,9 @@ struct ProcessOptions {
     auto& [prediction, velocity, prefix, max_delay, least_time] = self;
     visit("prediction", prediction, "", "what the network predicts: the clean trajectory");
     visit("velocity", velocity, "", "diffuse the ways of steps, not poses");
-    visit(
-        "prefix", prefix, "",
-        "steps of the ego are given as truth, and each actor and step has a time of its own; not upstream's");
-    visit("max_delay", max_delay, "[0, 1000]", "of the steps that prefix gives, at most");
+    visit("prefix", prefix, "",
+          "the ego's first steps may be given as truth, and the network is told so; not upstream's");
+    visit("max_delay", max_delay, "[0, 1000]", "steps of the ego that prefix gives, at most");
     visit("least_time", least_time, "(0, 1)", "times of training are drawn from here to 1");
   }
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
@@ -103,9 +102,11 @@ struct LossOptions {
           "weight of samples whose turn indicator stays as it is");
     visit("integrated", integrated, "[0, inf)", "velocity: weight of where the steps lead to");
     visit("integrated_window", integrated_window, "[1, inf)", "velocity: how many steps learn of it");
-    visit("border_margin", border_margin, "[0, inf)", "m between the ego's outline and a road border");
+    visit("border_margin", border_margin, "[0, inf)",
+          "m between the ego's outline and a road border, below which there is a loss");
     visit("border_points", border_points, "[0, 100]",
-          "further points on each edge of the outline; a border between two points is not seen");
+          "points on each edge of the outline beside its corners; a border that passes between two is not "
+          "seen");
     visit("border_chunk", border_chunk, "[1, inf)",
           "pairs of a point and a border's segment looked at together, of 16 bytes each");
     visit("vehicle_margin", vehicle_margin, "[0, inf)", "m around a vehicle, on all sides");
@@ -166,7 +167,7 @@ struct FrameFileOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [frames, held_out, normalization] = self;
     visit("frames", frames, "", "frames: folder of .npz files, or a JSON list of their paths");
-    visit("held_out", held_out, "", "frames: the same of those that are never trained on");
+    visit("held_out", held_out, "", "frames: folder or list of those that are never trained on");
     visit("normalization", normalization, "",
           "frames: scales of the inputs (.json); \"\": the published ones");
   }

@@ -47,15 +47,17 @@ struct ImageOptions {
     visit("images", images, "", "idx: file of images, .gz or plain");
     visit("labels", labels, "", "idx: file of labels, .gz or plain; latents: .npy file of int64");
     visit("if_missing", if_missing, "",
-          "idx: without the files the run ends, or trains on drawn garments and says so");
+          "idx: where neither file is there the run ends, or trains on drawn garments and says so");
     visit("folder", folder, "", "images: a folder with one folder of pictures for each class");
-    visit("convert", convert, "", "images: turn those with other channels into the model's");
-    visit("strict_folder", strict_folder, "", "images: any other file in there is an error");
+    visit(
+        "convert", convert, "",
+        "images: rgb turns grey, 16 bits, CMYK, palettes and transparency into 8-bit RGB; none refuses them");
+    visit("strict_folder", strict_folder, "", "images: a file in folder that is no picture is an error");
     visit("latents", latents, "", "latents: .npy file, or .safetensors with tensors latents and labels");
     visit("latent_shift", latent_shift, "(-inf, inf)", "latents: subtracted from what the autoencoder gave");
     visit("latent_scale", latent_scale, "(0, inf)",
           "latents: factor after that, such as 0.18215 for Stable Diffusion's");
-    visit("flip", flip, "", "idx, images: mirror every second sample, by chance, left to right");
+    visit("flip", flip, "", "idx, images: mirror left to right with probability 1/2");
   }
   friend bool operator==(const ImageOptions&, const ImageOptions&) = default;
 };
@@ -72,7 +74,8 @@ struct GridOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [guidance, cfg_channels, classes, per_class, seed] = self;
     visit("guidance", guidance, "[1, 100]", "scale of classifier-free guidance; 1: off");
-    visit("cfg_channels", cfg_channels, "[0, inf)", "channels that are guided, the first; 0: all");
+    visit("cfg_channels", cfg_channels, "[0, inf)",
+          "channels that are guided, the first ones; 0: all; 3: as the released DiT code");
     visit("classes", classes, R"((classes by name, number or range: "cat,dog", "0-4" or "all"))",
           "rows of a grid; not set: all classes, at most 20");
     visit("per_class", per_class, "[0, 64]", "images in a row; 0: no grids");

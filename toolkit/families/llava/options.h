@@ -41,9 +41,9 @@ struct DialogueTemplate {
     auto& [system_end, question_begin, question_end, answer_begin, answer_end, end_token] = self;
     visit("system_end", system_end, "", "behind llava.data.system");
     visit("question_begin", question_begin, "", "before a question");
-    visit("question_end", question_end, "", "behind it");
+    visit("question_end", question_end, "", "behind a question");
     visit("answer_begin", answer_begin, "", "before an answer, learnt with it");
-    visit("answer_end", answer_end, "", "behind it, likewise");
+    visit("answer_end", answer_end, "", "behind an answer, learnt with it");
     visit("end_token", end_token, "", "the tokenizer's end behind each answer");
   }
   friend bool operator==(const DialogueTemplate&, const DialogueTemplate&) = default;
@@ -70,7 +70,7 @@ struct DialogueOptions {
            aspect_ratio, form] = self;
     visit("conversations", conversations, "", "JSON list of {id, image, conversations: [{from, value}]}");
     visit("held_out", held_out, "",
-          "the same of samples that are never trained on; \"\": data.validation of them");
+          "list of samples that are never trained on; \"\": data.validation of conversations");
     visit("folder", folder, "", "which image is relative to; \"\": the folder of the list");
     visit("tokenizer", tokenizer, "", "file of a SentencePiece model");
     visit("lengths", lengths, "", "file of samples' lengths, written where they are not in it; \"\": none");

@@ -23,8 +23,8 @@ struct SceneOptions {
     visit("scenes", scenes, "", "a folder of them, to train on");
     visit("frames", frames, "[1, 65536]", "of a scene that a sample has, drawn anew each epoch");
     visit("height", height, "[1, 65536]",
-          "of a frame in pixels, divisible by vggt.patch; plans are made for it");
-    visit("width", width, "[1, 65536]", "likewise");
+          "of a frame in pixels, which pictures that are trained on have; divisible by vggt.patch");
+    visit("width", width, "[1, 65536]", "of a frame in pixels, as height");
   }
   friend bool operator==(const SceneOptions&, const SceneOptions&) = default;
 };
@@ -41,7 +41,8 @@ struct LossOptions {
     auto& [camera, depth, confidence, gradient] = self;
     visit("camera", camera, "[0, inf)", "weight of the cameras' term");
     visit("depth", depth, "[0, inf)", "weight of the depths' term");
-    visit("confidence", confidence, "[0, inf)", "how much a doubt costs, of the depths' term");
+    visit("confidence", confidence, "[0, inf)",
+          "weight of the log of confidences, without which they would go to 0");
     visit("gradient", gradient, "[0, inf)", "weight of differences of neighbours, of the depths' term");
   }
   friend bool operator==(const LossOptions&, const LossOptions&) = default;

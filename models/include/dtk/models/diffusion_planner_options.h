@@ -67,25 +67,27 @@ struct DiffusionPlannerOptions {
     visit("mixer_tokens", mixer_tokens, count, "width of a mixer's MLP over tokens");
     visit("mixer_channels", mixer_channels, count, "width of a mixer's MLP over channels");
     visit("time_len", time_len, "[2, 65536]", "steps of the past of 0.1 s, with the current one");
-    visit("future_len", future_len, count, "steps of the future of 0.1 s");
+    visit("future_len", future_len, count, "steps of the future of 0.1 s; divisible by 10, but for UP");
     visit("agent_num", agent_num, count, "neighbours that are seen");
-    visit("predicted_neighbor_num", predicted_neighbor_num, count, "the first of them, which are predicted");
+    visit("predicted_neighbor_num", predicted_neighbor_num, count,
+          "neighbours that are predicted, the first of those that are seen");
     visit("static_objects_num", static_objects_num, count, "static objects that are seen");
     visit("lane_num", lane_num, count, "lanes that are seen");
     visit("lane_len", lane_len, count, "points of a lane");
     visit("route_num", route_num, count, "lanes of the route that are seen");
-    visit("route_len", route_len, count, "points of each");
+    visit("route_len", route_len, count, "points of a lane of the route");
     visit("polygon_num", polygon_num, count, "polygons of the map; not of UP");
-    visit("polygon_len", polygon_len, count, "points of each; not of UP");
+    visit("polygon_len", polygon_len, count, "points of a polygon; not of UP");
     visit("line_string_num", line_string_num, count,
           "line strings of the map, such as road borders; not of UP");
-    visit("line_string_len", line_string_len, count, "points of each; not of UP");
+    visit("line_string_len", line_string_len, count, "points of a line string; not of UP");
     visit("encoder_dropout", encoder_dropout, "[0, 1)",
           "in training; also how probably a sample skips a branch of a fusion block");
     visit("decoder_dropout", decoder_dropout, "[0, 1)", "of attention's weights, in training");
     visit("ego_history_dropout", ego_history_dropout, "[0, 1)", "of the ego's token, in training; not of UP");
     visit("use_ego_history", use_ego_history, "", "false: the ego's past is all zero; not of UP");
-    visit("use_turn_indicators", use_turn_indicators, "", "false: their past is all zero; not of UP");
+    visit("use_turn_indicators", use_turn_indicators, "",
+          "false: the past of the turn indicators is all zero; not of UP");
     visit("oldest_ego_history", oldest_ego_history, "",
           "see the six oldest steps of the ego's past, as M does, and not the latest; not of UP");
     visit("mask_context", mask_context, "",

@@ -41,11 +41,11 @@ struct DitOptions {
           "side of a patch, which is a token; image_size must be divisible by it");
     visit("image_size", image_size, "[1, 65536]", "height and width of what is diffused, images or latents");
     visit("channels", channels, "[1, 65536]", "of what is diffused");
-    visit("classes", classes, "[1, 1000000000]", "that samples are asked for by");
+    visit("classes", classes, "[1, 1000000000]", "labels that samples have and are drawn for");
     visit("class_dropout", class_dropout, "[0, 1)",
           "probability that training hides a sample's class; 0: no guidance");
     visit("learn_sigma", learn_sigma, "", "predict variances too, in twice the channels");
-    visit("mlp_ratio", mlp_ratio, "(0, 64]", "width within an MLP, in multiples of hidden");
+    visit("mlp_ratio", mlp_ratio, "(0, 64]", "width within an MLP, divided by hidden");
     visit("mlp_dropout", mlp_dropout, "[0, 1)", "within an MLP, in training");
   }
   friend bool operator==(const DitOptions&, const DitOptions&) = default;

@@ -119,7 +119,9 @@ struct LlavaOptions {
     visit("projector", self.projector, "", "mlp2x_gelu with any digit from 1, linear or identity");
     visit("tap", self.tap, "[-1024, -1]",
           "which of the tower's hidden states is read, from the end; -1: the last layer's");
-    visit("base", self.base, "", "type that frozen parameters are stored in");
+    visit("base", self.base, "",
+          "type that frozen parameters are stored in; int8 and nf4: matrices of the decoder's layers, and "
+          "all else in bf16");
     visit("double_quant", self.double_quant, "", "nf4: the blocks' magnitudes in 8 bits, too");
     visit("loss_chunk", self.loss_chunk, "[1, 1048576]", "rows whose logits are there at once");
   }

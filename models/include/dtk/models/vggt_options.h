@@ -49,12 +49,12 @@ struct VggtOptions {
           "tokens of a frame that stand for no patch, beside the camera's");
     visit("trunk", self.trunk, "[1, 1024]", "blocks of the camera head");
     visit("features", self.features, "[8, 65536]", "width of a dense head, divisible by 8");
-    visit("widths", self.widths, "[4, 65536]", "of its features of each tap, divisible by 4");
+    visit("widths", self.widths, "[4, 65536]", "of a dense head's features of each tap, divisible by 4");
     visit("taps", self.taps, "[0, 1023]",
           "pairs that dense heads read, ascending; the last one is the last pair");
     visit("camera", self.camera, "", "has the head for cameras");
     visit("depths", self.depths, "", "has the head for depths");
-    visit("points", self.points, "", "has the head for points");
+    visit("points", self.points, "", "has the head for points, which is for inference alone");
   }
   friend bool operator==(const VggtOptions&, const VggtOptions&) = default;
 };

@@ -79,7 +79,8 @@ struct CheckpointOptions {
     visit("keep", keep,
           "all | auto | block | offload | elementwise | attention | gates | fc2 | a list of names and "
           "operators",
-          "what is not recomputed; auto: as much as memory.budget allows");
+          "what a module keeps beside its inputs: block nothing, all everything, auto as much as "
+          "memory.budget allows, a word or list some results");
     visit("offload_min_bytes", offload_min_bytes, "[0, inf)",
           "where keep offloads: what is smaller stays on the device");
   }

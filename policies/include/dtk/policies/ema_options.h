@@ -33,7 +33,7 @@ struct EmaOptions {
           "keep an average of the weights, from which samples are drawn");
     visit("decay", decay, "[0, 1)", "weight of the old average each step");
     visit("warmup", warmup, "", "lower decays in the first steps, so that a short run forgets its beginning");
-    visit("every", every, "[1, inf)", "steps between updates, which then weigh as much");
+    visit("every", every, "[1, inf)", "steps between updates; each then counts for all of them");
     visit("device", device, "", "where the average lives: in host memory, or on the training device");
     visit("pinned", pinned, "", "copy through pinned host memory");
   }

@@ -38,11 +38,13 @@ struct InferenceOptions {
     visit("taps", taps, "",
           "results that wait for a later reader: made ready for it, as they are, or all of them");
     visit("frame_chunk", frame_chunk, "[0, inf)",
-          "samples of a module at a time; 0: all; not set: chosen, as below");
-    visit("token_chunk", token_chunk, "[0, inf)", "tokens of a product at a time");
-    visit("query_chunk", query_chunk, "[0, inf)", "queries of attention at a time");
-    visit("head_chunk", head_chunk, "[0, inf)", "samples of a module named by heads at a time");
-    visit("heads", heads, "", "what the names of such modules end with");
+          "samples of a module at a time; 0: all; not set: chosen where the model says how large they are");
+    visit("token_chunk", token_chunk, "[0, inf)",
+          "tokens of a product at a time; 0: all; not set: chosen likewise");
+    visit("query_chunk", query_chunk, "[0, inf)", "queries of attention at a time; 0 or not set: all");
+    visit("head_chunk", head_chunk, "[0, inf)",
+          "samples of a head at a time; 0: all; not set: chosen as for frame_chunk");
+    visit("heads", heads, "", "what the names of modules end with that are heads");
   }
   friend bool operator==(const InferenceOptions&, const InferenceOptions&) = default;
 };

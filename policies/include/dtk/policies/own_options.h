@@ -19,7 +19,8 @@
 
 namespace dtk::policies {
 
-/// What a key can be.
+/// What a key can be. An entry of a struct's list is visit(name, member, allowed, meaning): `allowed` says
+/// what values, or "" where its type does, and `meaning`, which may be left out, what the key is for.
 using OptionField =
     std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*, std::optional<int64_t>*,
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
@@ -85,7 +86,7 @@ class ValueList {
 class OwnTable {
  public:
   using Visit = std::function<void(const std::string& name, OptionField field, const std::string& allowed,
-                                   const std::string& meaning)>;
+                                   const char* meaning)>;
   OwnTable(const std::string& name, Enabled& switched) : policy(name), enabled(switched) {}
   virtual ~OwnTable() = default;
   virtual std::unique_ptr<OwnTable> copy() const = 0;
@@ -96,10 +97,10 @@ class OwnTable {
 
   template <class Self, class Visitor>
   static void fields(Self& self, Visitor&& visit) {
-    const_cast<OwnTable&>(self).visit_fields([&](const std::string& name, OptionField field,
-                                                 const std::string& allowed, const std::string& meaning) {
-      visit_member<Self>(field, [&](auto& member) { visit(name, member, allowed, meaning); });
-    });
+    const_cast<OwnTable&>(self).visit_fields(
+        [&](const std::string& name, OptionField field, const std::string& allowed, const char* meaning) {
+          visit_member<Self>(field, [&](auto& member) { visit(name, member, allowed, meaning); });
+        });
   }
 
   const std::string policy;  // its name
@@ -127,7 +128,7 @@ class OwnTableOf final : public OptionsMember<Options>, public OwnTable {
   }
   void visit_fields(const Visit& visit) override {
     Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
-                                 const std::string& meaning = "") {
+                                 const char* meaning = "") {
       visit_enum_as_text(member, allowed,
                          [&](auto& value, const std::string& its) { visit(name, &value, its, meaning); });
     });

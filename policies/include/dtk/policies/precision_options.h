@@ -29,7 +29,7 @@ struct PrecisionOptions {
     auto& [enabled, cpu, fp32, cpu_measured] = self;
     visit("enabled", enabled, "\"default\" | true | false",
           "compute in bf16 by autocast; weights, gradients and losses stay fp32");
-    visit("cpu", cpu, "", "where the default decides on a CPU: by trial steps, or one of the two");
+    visit("cpu", cpu, "", "what the default is on a CPU: the faster in trial steps, bf16 or fp32");
     visit("fp32", fp32, "", "modules that compute in fp32 all the same, by patterns of their paths");
   }
   /// Equal in what a configuration says.

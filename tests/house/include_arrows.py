@@ -13,6 +13,9 @@ import rooms
 import tree
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+# That the arrows cannot follow: through a macro, over two lines, by another directive.
+ODD = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:import\b|include_next\b|include\b(?!\s*[<\"][^>\"]+[>\"]))|^\s*(?:%:|\?\?=)\s*include\b")
+BY_MACRO = Path("toolkit", "core", "format.h")  # fmt's header, which CMake finds
 LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
 LIBRARIES = ("policies", "models", "toolkit")
 PLANNER = Path("policies", "planner")
@@ -93,6 +96,16 @@ def include_offences(root: Path, library: str) -> list[str]:
     return found
 
 
+def odd_offences(root: Path) -> list[str]:
+    return [
+        f"{tree.place(root, path, number)}: an include that no check can follow; write #include \"...\" or <...>"
+        for path in tree.code(root)
+        if path.relative_to(root) != BY_MACRO
+        for number, line in enumerate(tree.read_code(path, strings=True), 1)
+        if ODD.match(line)
+    ]
+
+
 def link_offences(root: Path, library: str) -> list[str]:
     found = []
     for path in tree.cmake_files(root, library):
@@ -145,7 +158,7 @@ def crowded_rooms(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    found = toolkit_offences(root) + offences_above(root) + crowded_rooms(root)
+    found = odd_offences(root) + toolkit_offences(root) + offences_above(root) + crowded_rooms(root)
     for library in LIBRARIES:
         found += include_offences(root, library)
     return found + link_offences(root, "policies") + link_offences(root, "models")

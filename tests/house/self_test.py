@@ -99,6 +99,9 @@ class IncludeArrows(TreeTest):
                 include_arrows, "policies/ema/bad.cpp", f"int a;\n{text}\n", "bad.cpp:2: includes"
             )
         self.assert_finds(include_arrows, "toolkit/run/bad.cpp", "#include <fmt/core.h>\n", "core/format.h")
+        for odd in ('#include RUN', '#include \\\n  "toolkit/run/run.h"', '#import "toolkit/run/run.h"', '%:include "a.h"',
+                    '#include_next <vector>'):  # fmt: skip
+            self.assert_finds(include_arrows, "toolkit/core/bad.cpp", f"{odd}\n", "no check can follow")
         self.assert_finds(
             include_arrows,
             "models/include/dtk/models/bad.h",

@@ -132,7 +132,7 @@ def name_offences(root: Path) -> list[str]:
     found = []
     for path in tree.files(root):
         where = path.relative_to(root).as_posix()
-        if not where.startswith(PLANNER_ROOMS) and "planner" in where.replace("diffusion_planner", ""):
+        if not where.startswith(PLANNER_ROOMS) and "planner" in where.lower().replace("diffusion_planner", ""):
             found.append(f"{where}: planner is memory planning; the driving model is diffusion_planner")
     return found
 

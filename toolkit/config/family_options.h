@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace dtk {
@@ -36,13 +37,12 @@ class TablesOf final : public OptionTables {
   }
   void visit_fields(const Visit& visit) override {
     Options::tables(options, [&](const std::string& table, auto& fields) {
-      std::decay_t<decltype(fields)>::fields(
-          fields,
-          [&](const std::string& name, auto& member, const std::string& allowed, const char* meaning = "") {
-            visit_enum_as_text(member, allowed, [&](auto& value, const std::string& its) {
-              visit(table, name, &value, its, meaning);
-            });
-          });
+      std::decay_t<decltype(fields)>::fields(fields, [&](std::string_view name, auto& member,
+                                                         std::string_view allowed, const char* meaning = "") {
+        visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
+          visit(table, std::string(name), &value, its, meaning);
+        });
+      });
     });
   }
 

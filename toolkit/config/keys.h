@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -34,12 +35,13 @@ void visit_keys(Config& config, Visit&& visit) {
     if constexpr (std::is_same_v<Options, FamilyOptions>) {
       visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
-      Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
-                                   const char* meaning) {
-        visit_enum_as_text(member, allowed, [&](auto& value, const std::string& its) {
-          visit(table, name, value, its, meaning);
-        });
-      });
+      // Views, so that strings are made in one place a type of member and not at each field's call.
+      Options::fields(
+          options, [&](std::string_view name, auto& member, std::string_view allowed, const char* meaning) {
+            visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
+              visit(table, std::string(name), value, its, meaning);
+            });
+          });
       visit_families([&](const std::string& other) { return other == table; });
     }
   });

@@ -12,6 +12,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -127,10 +128,11 @@ class OwnTableOf final : public OptionsMember<Options>, public OwnTable {
     return same != nullptr && options == same->options;
   }
   void visit_fields(const Visit& visit) override {
-    Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed,
+    Options::fields(options, [&](std::string_view name, auto& member, std::string_view allowed,
                                  const char* meaning = "") {
-      visit_enum_as_text(member, allowed,
-                         [&](auto& value, const std::string& its) { visit(name, &value, its, meaning); });
+      visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
+        visit(std::string(name), &value, its, meaning);
+      });
     });
   }
 };

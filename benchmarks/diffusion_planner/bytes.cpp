@@ -15,6 +15,7 @@
 
 #include "support/bench_setup.h"
 #include "support/diffusion_planner/job.h"
+#include "support/diffusion_planner/preset.h"
 
 namespace {
 
@@ -108,7 +109,7 @@ void print_choice(const char* name, const DrivingJob& fp32, const DrivingJob& bf
 
 void print_tables(const std::string& preset) {
   DrivingJob job;
-  job.model.preset = preset;
+  job.model = test::diffusion_planner_preset(preset);
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
   const std::array<Bytes, 4> columns = {planned_on_cuda(job), planned_on_cuda(in_bf16(job)),
                                         counted_on_cpu(job), counted_on_cpu(in_bf16(job))};

@@ -19,6 +19,7 @@
 
 #include "diffusion_planner/frame_writer.h"
 #include "support/bench_setup.h"
+#include "support/diffusion_planner/preset.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
@@ -151,8 +152,8 @@ std::vector<int64_t> thread_counts() {
 }
 
 void run(const cxxopts::ParseResult& parsed) {
-  models::DiffusionPlannerOptions model;
-  model.preset = parsed["preset"].as<std::string>();
+  const models::DiffusionPlannerOptions model =
+      test::diffusion_planner_preset(parsed["preset"].as<std::string>());
   const FrameOptions options = {.layout = layout_of(model), .sizes = sizes_of(model)};
   const auto count = parsed["count"].as<int64_t>(), batch = parsed["batch"].as<int64_t>();
   const auto seconds = parsed["seconds"].as<double>();

@@ -1,6 +1,7 @@
 #include "diffusion_planner/scene_set.h"
 
 #include <dtk/models/diffusion_planner_options.h>
+#include <dtk/policies/enum_text.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -26,9 +27,10 @@ std::optional<SceneSet> scene_set(const std::string& preset) {
   SceneSet set;
   set.sizes = reduced_sizes();
   if (preset == "reduced") return set;
-  if (preset != "H" && preset != "M" && preset != "UP") return std::nullopt;
+  const auto published = dtk::policies::parse_enum<dtk::models::DiffusionPlannerPreset>(preset);
+  if (!published) return std::nullopt;
   dtk::models::DiffusionPlannerOptions model;
-  model.preset = preset;
+  model.preset = *published;
   set.sizes = dtk::diffusion_planner::sizes_of(model);
   set.layout = dtk::diffusion_planner::layout_of(model);
   return set;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "diffusion_planner/parts.h"
+#include "seam/option_text.h"
 
 namespace dtk::models {
 namespace {
@@ -33,7 +34,7 @@ void check(const DrivingScene& scene, const DiffusionPlannerOptions& options) {
     if (tensor.defined() && n > 0 && tensor.sizes() == wanted) continue;
     throw std::invalid_argument(
         c10::str("scene.", key, ": ", tensor.defined() ? c10::str(tensor.sizes()) : "undefined",
-                 "; diffusion_planner.preset = \"", options.preset, "\" reads the shape [N, ",
+                 "; diffusion_planner.preset = \"", text(options.preset), "\" reads the shape [N, ",
                  c10::Join(", ", shape), "], with the N >= 1 of neighbor_agents_past (", n,
                  "); build the batch with the model's sizes, or the model with those of the data"));
   }
@@ -47,7 +48,7 @@ void check_denoise(const at::Tensor& x, const at::Tensor& t, const DiffusionPlan
       options.upstream() ? std::vector<int64_t>{n} : std::vector<int64_t>{n, actors, steps, 1};
   if (x.sizes() == poses && t.sizes() == times) return;
   throw std::invalid_argument(c10::str("denoise: x ", x.sizes(), " at t ", t.sizes(),
-                                       "; diffusion_planner.preset = \"", options.preset, "\" takes x ",
+                                       "; diffusion_planner.preset = \"", text(options.preset), "\" takes x ",
                                        at::IntArrayRef(poses), " and t ", at::IntArrayRef(times)));
 }
 

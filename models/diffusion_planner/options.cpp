@@ -13,7 +13,7 @@ constexpr int64_t kTurnStep = 10;  // the turn indicator's head looks at every t
 
 using Options = DiffusionPlannerOptions;
 
-Options tier4(const char* preset, int64_t agents) {
+Options tier4(DiffusionPlannerPreset preset, int64_t agents) {
   Options all;
   all.preset = preset;
   all.hidden_dim = 256;
@@ -34,7 +34,7 @@ Options tier4(const char* preset, int64_t agents) {
 }
 
 Options preset_h() {
-  Options all = tier4("H", 320);
+  Options all = tier4(DiffusionPlannerPreset::h, 320);
   all.ego_history_dropout = 0.4;
   all.oldest_ego_history = false;
   all.mask_context = true;
@@ -42,7 +42,7 @@ Options preset_h() {
 }
 
 Options preset_m() {
-  Options all = tier4("M", 32);
+  Options all = tier4(DiffusionPlannerPreset::m, 32);
   all.ego_history_dropout = 0.6;
   all.oldest_ego_history = true;
   all.mask_context = false;
@@ -51,7 +51,7 @@ Options preset_m() {
 
 Options preset_up() {
   Options all;
-  all.preset = kUpstreamPreset;
+  all.preset = DiffusionPlannerPreset::up;
   all.hidden_dim = 192;
   all.num_heads = 6;
   all.encoder_mixer_depth = all.encoder_fusion_depth = all.decoder_depth = 3;
@@ -66,11 +66,16 @@ Options preset_up() {
   return all;
 }
 
-std::optional<Options> preset(const std::string& name) {
-  for (const auto& make : {preset_h, preset_m, preset_up}) {
-    if (Options one = make(); one.preset == name) return one;
+Options published(DiffusionPlannerPreset preset) {
+  switch (preset) {
+    case DiffusionPlannerPreset::h:
+      return preset_h();
+    case DiffusionPlannerPreset::m:
+      return preset_m();
+    case DiffusionPlannerPreset::up:
+      break;
   }
-  return std::nullopt;
+  return preset_up();
 }
 
 template <class T>
@@ -97,14 +102,9 @@ class DiffusionPlannerChecker {
   explicit DiffusionPlannerChecker(const Options& options) : options_(options) {}
 
   std::vector<DiffusionPlannerProblem> run() {
-    const std::optional<Options> from = preset(options_.preset);
-    if (!from) {
-      add("preset",
-          "diffusion_planner.preset = \"" + options_.preset + "\" is not a known model; allowed: H | M | UP");
-      return std::move(found_);
-    }
-    if (options_.upstream()) check_use(*from);
-    options_ = filled(options_, *from);
+    const Options from = published(options_.preset);
+    if (options_.upstream()) check_use(from);
+    options_ = filled(options_, from);
     check_ranges();
     if (found_.empty()) check_relations();
     return std::move(found_);
@@ -198,7 +198,7 @@ std::vector<DiffusionPlannerProblem> problems(const DiffusionPlannerOptions& opt
 DiffusionPlannerOptions resolved(const DiffusionPlannerOptions& options) {
   const std::vector<DiffusionPlannerProblem> found = problems(options);
   if (!found.empty()) throw std::invalid_argument(found.front().message);
-  return filled(options, *preset(options.preset));
+  return filled(options, published(options.preset));
 }
 
 int64_t DiffusionPlannerOptions::encoder_tokens() const {

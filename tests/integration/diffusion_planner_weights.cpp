@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "support/diffusion_planner/preset.h"
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
@@ -18,7 +19,7 @@ void run(const std::vector<std::string>& arguments) {
   RunConfig config;
   config.train.model = "diffusion_planner";
   models::DiffusionPlannerOptions& options = diffusion_planner::options_of(config).model;
-  options.preset = arguments.at(0);
+  options = test::diffusion_planner_preset(arguments.at(0));
   const models::DiffusionPlanner model(options, at::kCPU);
   FileSystem& files = posix_file_system();
   const Weights weights = open_weights(files, {in, key, "--weights " + in, "--key " + key, "--key"});

@@ -15,6 +15,7 @@
 #include "support/device/devices.h"
 #include "support/device/test_device.h"
 #include "support/diffusion_planner/job.h"
+#include "support/diffusion_planner/preset.h"
 
 using namespace dtk::models;
 using namespace dtk::test;
@@ -54,7 +55,7 @@ Bytes saved_on_test_device(DiffusionPlanner& model, int64_t n) {
 
 DrivingJob job_of(const std::string& preset, bool bf16, bool published) {
   DrivingJob job;
-  job.model.preset = preset;
+  job.model = diffusion_planner_preset(preset);
   job.model.sequence_first_attention = published;
   if (bf16) job.policies.precision = {.enabled = policies::Enabled::on, .fp32 = {}};
   return job;

@@ -10,6 +10,7 @@
 
 #include "support/catch.h"
 #include "support/diffusion_planner/job.h"
+#include "support/diffusion_planner/preset.h"
 #include "toolkit/plan/placement_search.h"
 
 using namespace dtk;
@@ -60,8 +61,7 @@ bool is_among(const std::string& path, const Paths& globs) {
 TEST_CASE("globs of the driving model's blocks and ends mean modules, and parts of all of them have names") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    models::DiffusionPlannerOptions options;
-    options.preset = preset;
+    const models::DiffusionPlannerOptions options = test::diffusion_planner_preset(preset);
     const Paths paths = models::DiffusionPlanner(options, at::kMeta).paths();
     const auto matches = [&](const Paths& globs) {
       return policies::matching_paths(globs, paths, "globs").size();
@@ -80,9 +80,9 @@ TEST_CASE("globs of the driving model's blocks and ends mean modules, and parts 
   }
   CHECK(models::part_of("loss") == "objective");
   CHECK(models::part_of("") == "objective");
-  models::DiffusionPlannerOptions unknown;
-  unknown.preset = "X";
-  CHECK_THROWS_AS(models::checkpoint_targets(unknown), std::invalid_argument);
+  models::DiffusionPlannerOptions broken;
+  broken.num_heads = 7;
+  CHECK_THROWS_AS(models::checkpoint_targets(broken), std::invalid_argument);
 }
 
 // Of the published code 1199.41 MB a sample: 111.70 fewer (9.3 %) with its transformer blocks recomputed,

@@ -117,7 +117,7 @@ TEST_CASE("every module of the driving model runs through the seam once, in the 
 TEST_CASE("paths name what targets and fp32 ends are chosen by") {
   DiffusionPlannerOptions options;
   const std::vector<std::string> h = DiffusionPlanner(options, at::kMeta).paths();
-  options.preset = "UP";
+  options.preset = DiffusionPlannerPreset::up;
   const std::vector<std::string> up = DiffusionPlanner(options, at::kMeta).paths();
   const auto has = [](const std::vector<std::string>& paths, const std::string& path) {
     return std::count(paths.begin(), paths.end(), path) == 1;

@@ -8,13 +8,13 @@
 #include <cmath>
 #include <string>
 
+#include "support/diffusion_planner/preset.h"
 #include "support/fixture.h"
 
 namespace dtk::test {
 
 inline models::DiffusionPlannerOptions small_diffusion_planner_options(const std::string& preset) {
-  models::DiffusionPlannerOptions options;
-  options.preset = preset;
+  models::DiffusionPlannerOptions options = diffusion_planner_preset(preset);
   options.hidden_dim = 64;
   options.num_heads = 4;
   options.encoder_mixer_depth = options.encoder_fusion_depth = options.decoder_depth = 2;

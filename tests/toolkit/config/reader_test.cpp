@@ -79,6 +79,11 @@ TEST_CASE("config reader: a policy has three states") {
         "base.toml:3:24: policies.ema.enabled = 1 is an integer; wanted: one of \"default\" | true | false");
 }
 
+TEST_CASE("config reader: a choice is written as its texts are") {
+  CHECK(error_in("[train]\nmodel = \"diffusion_planner\"\n[diffusion_planner]\npreset = \"h\"") ==
+        "base.toml:4:10: diffusion_planner.preset = \"h\" is not a choice; allowed: H | M | UP");
+}
+
 TEST_CASE("config reader: what segments keep is a word or a list of results") {
   const auto keep = [](const std::string& value) {
     return read(runnable + "policies.checkpoint.keep = " + value).config.policies.checkpoint.keep;

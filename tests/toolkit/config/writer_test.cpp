@@ -170,8 +170,8 @@ struct Changed {
   void operator()(const std::string&, std::optional<int64_t>& value, const auto&...) const { value = 20; }
   void operator()(const std::string&, std::optional<double>& value, const auto&...) const { value = 0.7; }
   void operator()(const std::string&, std::optional<bool>& value, const auto&...) const { value = true; }
-  void operator()(const std::string&, std::string&, const auto&...) const {}  // the preset is upstream's
-  void operator()(const std::string&, dtk::diffusion_planner::PredictedForm&, const auto&...) const {}
+  void operator()(const std::string&, std::string&, const auto&...) const {}
+  void operator()(const std::string&, dtk::policies::TextEnum auto&, const auto&...) const {}
 };
 
 RunConfig driving() {
@@ -218,7 +218,7 @@ RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  diffusion_planner::options_of(config).model.preset = "UP";
+  diffusion_planner::options_of(config).model.preset = dtk::models::DiffusionPlannerPreset::up;
   diffusion_planner::options_of(config).process.prefix = false;
   diffusion_planner::options_of(config).loss.squared_error = true;
   diffusion_planner::options_of(config).augmentation.probability = 0;

@@ -73,7 +73,7 @@ std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
   const models::DiffusionPlannerOptions& model = options_of(loaded.config).model;
   Options& training = options_of(loaded.config);
-  const std::string of_preset = "as preset " + model.preset;
+  const std::string of_preset = "as preset " + policies::text_of(model.preset);
   const bool upstream = model.upstream();
   settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving model");
   settle(loaded, "diffusion_planner.process.prefix", training.process.prefix, !upstream, of_preset);
@@ -156,7 +156,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   models::DiffusionPlannerOptions::fields(
       sizes, [&](const std::string& name, const auto& value, const auto&...) {
         if (key == "diffusion_planner." + name && is_set(value))
-          line = name + " = " + toml_text(value) + " (" + planner.preset + ")";
+          line = name + " = " + toml_text(value) + " (" + policies::text_of(planner.preset) + ")";
       });
   return line;
 }

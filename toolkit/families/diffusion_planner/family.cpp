@@ -50,7 +50,7 @@ class Family final : public Configuration {
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);
-    return {.model = "Diffusion-Planner " + model.preset,
+    return {.model = "Diffusion-Planner " + policies::text_of(model.preset),
             .sizes = sizes_text(model),
             .smaller = "diffusion_planner.hidden_dim and its depths",
             .sample_name = "frames",

@@ -129,13 +129,15 @@ std::optional<DataDraft> draft_of_frames(const std::filesystem::path& data) {
     is_ours = it->path().extension() == ".npz";
   if (!is_ours) return std::nullopt;
   std::string problems;
-  for (const char* preset : {"UP", "M", "H"}) {
+  using enum models::DiffusionPlannerPreset;
+  for (const models::DiffusionPlannerPreset preset : {up, m, h}) {
+    const std::string name = "preset " + policies::text_of(preset);
     RunConfig config;
     options_of(config).model.preset = preset;
     try {
       const FrameSource source(data, frame_options_of(config));
       DataDraft draft;
-      draft.found = source.description() + fmt::format(", of the sizes of preset {}", preset);
+      draft.found = source.description() + fmt::format(", of the sizes of {}", name);
       const fs::path whole = (data / "").lexically_normal().parent_path();
       draft.name = (fs::is_directory(data, error) ? whole : data.stem()).filename().string();
       draft.samples = source.size();
@@ -143,13 +145,12 @@ std::optional<DataDraft> draft_of_frames(const std::filesystem::path& data) {
           "# {}\nframes = {}\n# held_out = \"held_out.json\"  # frames to validate with, of "
           "other drives\n",
           draft.found, toml_text(data.string()));
-      draft.models = {
-          {std::string("preset ") + preset, fmt::format("[diffusion_planner]\npreset = \"{}\"\n", preset)}};
+      draft.models = {{name, fmt::format("[diffusion_planner]\npreset = {}\n", toml_text(preset))}};
       draft.rest =
           "[optimizer]\nlr = 1e-4\nweight_decay = 0.01\nclip = 5.0\n\n[policies.ema]\ndecay = 0.999\n";
       return draft;
     } catch (const DataError& problem) {
-      problems += fmt::format("\n  preset {}: {}", preset, problem.what());
+      problems += fmt::format("\n  {}: {}", name, problem.what());
     }
   }
   throw DataError(data.string() +

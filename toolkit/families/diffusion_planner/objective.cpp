@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/enum_text.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ void check_process(const DiffusionPlannerOptions& model, const ProcessOptions& p
   if (process.prefix != model.upstream()) return;
   throw std::invalid_argument(
       c10::str("diffusion_planner.process.prefix = ", process.prefix ? "true" : "false",
-               ": diffusion_planner.preset = \"", model.preset, "\" ",
+               ": diffusion_planner.preset = \"", policies::text_of(model.preset), "\" ",
                model.upstream() ? "takes one time a sample and no prefix" : "takes a time for each pose",
                "; set it to ", model.upstream() ? "false" : "true"));
 }
@@ -43,15 +44,16 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
         c10::str("the driving model's objective: ", array.key, " has ",
                  given == scales.end() ? std::string("no scale")
                                        : c10::str("a scale of ", given->second.mean.size(), " features"),
-                 "; diffusion_planner.preset = \"", model.preset, "\" needs one of ", wanted,
-                 "; take published_scales(), or a file ", "of this model's (read_normalization())"));
+                 "; diffusion_planner.preset = \"", policies::text_of(model.preset), "\" needs one of ",
+                 wanted, "; take published_scales(), or a file ", "of this model's (read_normalization())"));
   }
 }
 
 void check_shape(const DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options) {
   if (!model.upstream() || !options.augmentation) return;
   throw std::invalid_argument(
-      c10::str("the driving model's objective: frames of diffusion_planner.preset = \"", model.preset,
+      c10::str("the driving model's objective: frames of diffusion_planner.preset = \"",
+               policies::text_of(model.preset),
                "\" do not tell the ego's shape, which the augmentation needs; leave the augmentation out"));
 }
 
@@ -196,7 +198,7 @@ void TrajectoryObjective::check(const FrameBatch& batch, bool with_futures) cons
     throw std::invalid_argument(
         c10::str("a batch of the driving model's frames: ", key, " is ",
                  tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; diffusion_planner.preset = \"",
-                 model_.preset, "\" reads the shape [N, ", c10::Join(", ", array->shape),
+                 policies::text_of(model_.preset), "\" reads the shape [N, ", c10::Join(", ", array->shape),
                  "], with the N >= 1 of ego_current_state (", count,
                  "); read the frames with sizes_of() and layout_of() of the model's options"));
   });

@@ -10,14 +10,17 @@
 
 namespace dtk::models {
 
-/// The preset that is the model as first published.
-inline constexpr char kUpstreamPreset[] = "UP";
+/// A published model: `h` and `m` are two states of the fork whose planner drives in Autoware, `up` is the
+/// model as first published.
+enum class DiffusionPlannerPreset { h, m, up };
+constexpr auto enum_texts(DiffusionPlannerPreset) {
+  return std::array{"H", "M", "UP"};
+}
 
-/// `preset` says which published model this is: what it computes, and every size that is not given. "H" and
-/// "M" are two states of the fork whose planner drives in Autoware, "UP" is the model as first published.
-/// Fields that "UP" has no use for must be left as they are.
+/// `preset` says what the model computes, and every size that is not given. Fields that `up` has no use for
+/// must be left as they are.
 struct DiffusionPlannerOptions {
-  std::string preset = "H";
+  DiffusionPlannerPreset preset = DiffusionPlannerPreset::h;
   std::optional<int64_t> hidden_dim;  // D
   std::optional<int64_t> num_heads;
   std::optional<int64_t> encoder_mixer_depth;
@@ -57,8 +60,7 @@ struct DiffusionPlannerOptions {
            use_ego_history, use_turn_indicators, oldest_ego_history, mask_context, sequence_first_attention] =
         self;
     const char* const count = "[1, 65536]";
-    visit("preset", preset, "H | M | UP",
-          "which published model: what it computes, and each size that is not set");
+    visit("preset", preset, "", "which published model: what it computes, and each size that is not set");
     visit("hidden_dim", hidden_dim, count, "width of a token, divisible by num_heads");
     visit("num_heads", num_heads, count, "of attention");
     visit("encoder_mixer_depth", encoder_mixer_depth, count, "mixer blocks in each encoder of sequences");
@@ -97,7 +99,7 @@ struct DiffusionPlannerOptions {
   }
   friend bool operator==(const DiffusionPlannerOptions&, const DiffusionPlannerOptions&) = default;
 
-  bool upstream() const { return preset == kUpstreamPreset; }
+  bool upstream() const { return preset == DiffusionPlannerPreset::up; }
   int64_t encoder_tokens() const;  ///< objects of a scene; throws as resolved()
   int64_t decoder_tokens() const;  ///< P: the ego and the predicted neighbours; throws as resolved()
 };

@@ -1,7 +1,12 @@
 #include <dtk/models/diffusion_planner_options.h>
 
+#include <map>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <variant>
 
 #include "seam/option_text.h"
 
@@ -83,16 +88,25 @@ constexpr bool is_optional = false;
 template <class T>
 constexpr bool is_optional<std::optional<T>> = true;
 
+using OpenField = std::variant<std::optional<bool>, std::optional<int64_t>, std::optional<double>>;
+
+/// What a preset decides, by field.
+std::map<std::string, OpenField> open_fields(const Options& options) {
+  std::map<std::string, OpenField> fields;
+  Options::fields(options, [&](std::string_view name, const auto& value, const auto&...) {
+    if constexpr (is_optional<std::remove_cvref_t<decltype(value)>>) fields.emplace(name, value);
+  });
+  return fields;
+}
+
 /// What is not given becomes what `from` says.
 Options filled(Options options, const Options& from) {
-  Options::fields(from, [&](const std::string& name, const auto& value, const auto&...) {
-    Options::fields(options, [&](const std::string& other, auto& mine, const auto&...) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>,
-                                   std::remove_cvref_t<decltype(mine)>> &&
-                    is_optional<std::remove_cvref_t<decltype(mine)>>) {
-        if (name == other && !mine) mine = value;
-      }
-    });
+  const std::map<std::string, OpenField> theirs = open_fields(from);
+  Options::fields(options, [&](const std::string& name, auto& mine, const auto&...) {
+    using Field = std::remove_cvref_t<decltype(mine)>;
+    if constexpr (is_optional<Field>) {
+      if (!mine) mine = std::get<Field>(theirs.at(name));
+    }
   });
   return options;
 }
@@ -119,16 +133,13 @@ class DiffusionPlannerChecker {
       add(field,
           "diffusion_planner." + field + " has no use with diffusion_planner.preset = \"UP\"; " + remedy);
     };
+    const std::map<std::string, OpenField> theirs = open_fields(from);
     Options::fields(options_, [&](const std::string& name, const auto& mine, const auto&...) {
       using Field = std::remove_cvref_t<decltype(mine)>;
       if constexpr (std::is_same_v<Field, bool>) {
         if (!mine && name.starts_with("use_")) useless(name, "set it to true");
       } else if constexpr (is_optional<Field>) {
-        Options::fields(from, [&](const std::string& other, const auto& its, const auto&...) {
-          if constexpr (std::is_same_v<Field, std::remove_cvref_t<decltype(its)>>) {
-            if (name == other && mine && !its) useless(name, "remove it");
-          }
-        });
+        if (mine && !std::get<Field>(theirs.at(name))) useless(name, "remove it");
       }
     });
   }

@@ -37,7 +37,7 @@ std::optional<std::filesystem::path> weights_at(FileSystem& files, const std::fi
 }
 
 Weights open_named_base(FileSystem& files, const WeightsRequest& request, const std::string& description) {
-  const nlohmann::json json = nlohmann::json::parse(description);
+  const nlohmann::json json = parse_json(description);
   const auto found = json.find("base_model_name_or_path");
   const std::string name =
       found != json.end() && found->is_string() ? found->get<std::string>() : std::string();

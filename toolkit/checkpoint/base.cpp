@@ -72,7 +72,7 @@ std::string base_text(const BaseWeights& base) {
   json["files"] = BaseJson::array();
   for (const BaseFile& file : base.files)
     json["files"].push_back({{"path", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}});
-  return json.dump(1, ' ', false, BaseJson::error_handler_t::replace) + "\n";
+  return json_text(json, NotUtf8::replaced);
 }
 
 BaseWeights parse_base(std::string_view text, const std::string& path) {

@@ -74,7 +74,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
   }
   const OrderedJson json = {{"version", manifest_version}, {"step", manifest.step}, {"files", files}};
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& path) {

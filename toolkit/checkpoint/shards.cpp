@@ -42,7 +42,7 @@ ShardIndex read_shard_index(FileSystem& files, const std::filesystem::path& path
   ShardIndex index;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_plain_file_name(file.get<std::string>()))
-      refuse_shards(path, in_quotes(tensor) + " lies in " + in_quotes(file.dump()) +
+      refuse_shards(path, in_quotes(tensor) + " lies in " + in_quotes(json_line(file)) +
                               ", which is no name of a file beside the list");
     index.file_of[tensor] = file.get<std::string>();
   }
@@ -73,7 +73,7 @@ std::string shard_index_text(const std::vector<std::string>& names,
       bytes += bytes_of_values(tensor.type, tensor.shape).value();
     }
   }
-  return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(1) + "\n";
+  return json_text({{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}});
 }
 
 std::vector<StoredTensor> open_shards(

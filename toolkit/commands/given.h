@@ -2,7 +2,9 @@
 #pragma once
 #include "toolkit/core/errors.h"
 
-#define CXXOPTS_NO_REGEX true  // std::regex would double the time a file takes to compile
+#ifndef CXXOPTS_NO_REGEX
+#define CXXOPTS_NO_REGEX  // std::regex would double the time a file takes to compile
+#endif
 #include <algorithm>
 #include <charconv>
 #include <cxxopts.hpp>

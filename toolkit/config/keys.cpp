@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <string_view>
+#include <type_traits>
 
 namespace dtk {
 namespace {
@@ -50,6 +52,30 @@ std::set<std::string> collect_common_tables() {
 }
 
 }  // namespace
+
+void visit_fields(RunConfig& config, const std::function<void(const KeyField&)>& visit) {
+  const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
+    FamilyOptions::fields(config.families,
+                          [&](const std::string& table, const std::string& name, auto& member,
+                              const std::string& allowed, const char* meaning) {
+                            if (is_wanted(table)) visit({table, name, &member, allowed, meaning});
+                          });
+  };
+  RunConfig::tables(config, [&](const std::string& table, auto& options) {
+    using Options = std::decay_t<decltype(options)>;
+    if constexpr (std::is_same_v<Options, FamilyOptions>) {
+      visit_families([](const std::string& other) { return !is_common_table(other); });
+    } else {
+      Options::fields(
+          options, [&](std::string_view name, auto& member, std::string_view allowed, const char* meaning) {
+            visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
+              visit({table, std::string(name), &value, its, meaning});
+            });
+          });
+      visit_families([&](const std::string& other) { return other == table; });
+    }
+  });
+}
 
 void copy_keys(const RunConfig& from, RunConfig& to, const std::vector<std::string>& names) {
   std::map<std::string, std::any> values;

@@ -2,9 +2,10 @@
 #pragma once
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
-#include <string_view>
-#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "toolkit/config/config.h"
@@ -19,31 +20,32 @@ inline bool is_purpose(const std::string& allowed) {
 /// Whether all runs have the table, whatever they train.
 bool is_common_table(const std::string& table);
 
-/// Calls visit(table, name, member, allowed, meaning) for every field of every table, in printing order: what
-/// families have of a common table after what all runs have of it. Enums come as texts.
+/// What a key of a family can be, and what more the keys of all runs are.
+template <class... OfFamilies>
+std::variant<OfFamilies..., policies::SegmentKeeps*, policies::ByteCount*, std::optional<ByteSize>*>
+with_common_types(const std::variant<OfFamilies...>&);
+using KeyMember = decltype(with_common_types(std::declval<OptionField>()));
+
+/// One key on a walk.
+struct KeyField {
+  const std::string& table;
+  const std::string& name;
+  KeyMember member;
+  const std::string& allowed;
+  const char* meaning;
+};
+/// Every field of every table, in printing order: what families have of a common table after what all runs
+/// have of it. Enums come as texts. Not a template, so that a walk costs code for each type of member and not
+/// for each field.
+void visit_fields(RunConfig& config, const std::function<void(const KeyField&)>& visit);
+
+/// visit_fields() as visit(table, name, member, allowed, meaning), whose member is const where `config` is.
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
-  const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
-    FamilyOptions::fields(config.families,
-                          [&](const std::string& table, const std::string& name, auto& member,
-                              const std::string& allowed, const char* meaning) {
-                            if (is_wanted(table)) visit(table, name, member, allowed, meaning);
-                          });
-  };
-  RunConfig::tables(config, [&](const std::string& table, auto& options) {
-    using Options = std::decay_t<decltype(options)>;
-    if constexpr (std::is_same_v<Options, FamilyOptions>) {
-      visit_families([](const std::string& other) { return !is_common_table(other); });
-    } else {
-      // Views, so that strings are made in one place a type of member and not at each field's call.
-      Options::fields(
-          options, [&](std::string_view name, auto& member, std::string_view allowed, const char* meaning) {
-            visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
-              visit(table, std::string(name), value, its, meaning);
-            });
-          });
-      visit_families([&](const std::string& other) { return other == table; });
-    }
+  visit_fields(const_cast<RunConfig&>(config), [&](const KeyField& field) {
+    policies::visit_member<Config>(field.member, [&](auto& member) {
+      visit(field.table, field.name, member, field.allowed, field.meaning);
+    });
   });
 }
 

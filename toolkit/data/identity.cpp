@@ -198,7 +198,7 @@ std::string identity_text(const DataIdentity& identity) {
     json["classes"].push_back(
         {{"label", one.label}, {"name", one.name}, {"samples", one.samples}, {"sha256", one.sha256}});
   }
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(json, NotUtf8::replaced);
 }
 
 DataIdentity parse_identity(std::string_view text, const std::string& path) {

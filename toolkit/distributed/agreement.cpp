@@ -2,13 +2,12 @@
 
 #include <dtk/policies/advice.h>
 
-#include <nlohmann/json.hpp>
-
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/io/json.h"
 
 namespace dtk {
 namespace {
@@ -107,8 +106,7 @@ void agree_on_start(Ranks& ranks, const LoadedConfig& loaded, c10::Device device
                     std::map<std::string, std::string> facts) {
   facts["device"] = c10::DeviceTypeName(device.type(), true);
   const Json own = start_of(ranks, loaded, facts);
-  const Json leader = Json::parse(ranks.leader_says(
-      "start", own.dump(-1, ' ', false, Json::error_handler_t::replace)));  // a path may be no UTF-8
+  const Json leader = parse_json(ranks.leader_says("start", json_line(own)));
   const std::string whose = leader.at("name");
   for (const auto& [fact, value] : leader.at("facts").items()) {
     const std::string mine = own.at("facts").at(fact), theirs = value;

@@ -65,7 +65,7 @@ Json parse_strict_json(std::string_view text, const std::string& subject, int ma
     throw FileError(subject + " is not JSON (at byte " + std::to_string(zero + 1) + ")");
   StrictnessCheck check(subject, max_depth);
   Json::sax_parse(text.begin(), text.end(), &check);
-  return Json::parse(text.begin(), text.end());
+  return parse_json(text);
 }
 
 std::optional<int64_t> whole_number(const Json& json) {
@@ -82,11 +82,24 @@ std::string in_quotes(std::string_view text) {
   constexpr size_t longest = 100;
   const std::string shown =
       text.size() <= longest ? std::string(text) : std::string(text.substr(0, longest)) + "...";
-  return Json(shown).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(Json(shown));
 }
 
-std::string json_text(const nlohmann::ordered_json& json) {
-  return json.dump(1) + "\n";
+Json parse_json(std::string_view text) {
+  return Json::parse(text.begin(), text.end());
+}
+
+std::string json_text(const nlohmann::ordered_json& json, NotUtf8 bytes) {
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  return json.dump(1, ' ', false, bytes == NotUtf8::replaced ? Handler::replace : Handler::strict) + "\n";
+}
+
+std::string json_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_line(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace dtk

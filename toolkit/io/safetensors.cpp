@@ -96,7 +96,7 @@ std::string header_of(const std::vector<const WrittenTensor*>& order,
     const uint64_t end = begin + bytes_of(*entry);
     const Json shape = entry->shape;
     add(entry->name, fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
-                                 written_dtype(*entry), shape.dump(), begin, end));
+                                 written_dtype(*entry), json_line(shape), begin, end));
     begin = end;
   }
   header += "}";
@@ -118,7 +118,7 @@ void read_into(const at::Tensor& tensor, const ReadRange& read, uint64_t data_st
 }
 
 std::string list_text(const Json& values) {
-  return values.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(values);
 }
 
 std::string range_text(uint64_t begin, uint64_t end) {

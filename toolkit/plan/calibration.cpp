@@ -138,7 +138,7 @@ std::string calibration_json(const Calibration& calibration) {
     rows.push_back(
         {{"name", term.name}, {"what", term.what}, {"bytes", term.bytes}, {"by_formula", term.by_formula}});
   }
-  return json.dump(1) + "\n";
+  return json_text(json);
 }
 
 Calibration parse_calibration(std::string_view text, const std::string& name) {

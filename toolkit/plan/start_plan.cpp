@@ -17,12 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a file's name may be no UTF-8
-}
-
 StartPlanRequest read_request(const std::string& text) {
-  const Json json = Json::parse(text);
+  const Json json = parse_json(text);
   StartPlanRequest request{parse_config(json.at("config"), "the run's configuration", {}), json.at("device"),
                            json.at("measured")};
   json.at("locations").get_to(request.loaded.locations);
@@ -48,19 +44,20 @@ Plan planned(StartPlanRequest request) {
 }  // namespace
 
 std::string start_plan_request_json(const StartPlanRequest& request) {
-  return text_of({{"config", print_config(request.loaded)},
-                  {"locations", request.loaded.locations},
-                  {"ranks", request.loaded.ranks},
-                  {"device", request.device},
-                  {"measured", request.measured}});
+  return json_line(Json({{"config", print_config(request.loaded)},
+                         {"locations", request.loaded.locations},
+                         {"ranks", request.loaded.ranks},
+                         {"device", request.device},
+                         {"measured", request.measured}}));
 }
 
 std::string start_plan_json(const std::string& request) try {
   return json_text(plan_json(planned(read_request(request))));
 } catch (const MachineTooSmall& error) {
-  return text_of({{"problem", std::string("dit-plan: ") + error.what()}, {"machine_too_small", true}});
+  return json_line(
+      Json({{"problem", std::string("dit-plan: ") + error.what()}, {"machine_too_small", true}}));
 } catch (const ConfigError& error) {
-  return text_of({{"refusal", first_line(error.what())}});
+  return json_line(Json({{"refusal", first_line(error.what())}}));
 }
 
 }  // namespace dtk

@@ -47,7 +47,7 @@ RunHistory::RunHistory(const std::string& log) {
 
 void RunHistory::add(std::string_view line) try {
   if (line.empty()) return;
-  const Json json = Json::parse(line);
+  const Json json = parse_json(line);
   const auto event = policies::parse_enum<Logged>(json.at("event").get<std::string>());
   if (event == Logged::start || event == Logged::resume) {
     starts_.push_back({step_in(json), event == Logged::resume, json.value("time", 0.0)});

@@ -1,6 +1,6 @@
 #include "toolkit/report/log.h"
 
-#include <nlohmann/json.hpp>
+#include "toolkit/io/json.h"
 
 namespace dtk {
 namespace {
@@ -28,7 +28,7 @@ std::string RunLog::write(Logged event, const Fields& fields) {
     std::visit([&, &key = name](const auto& plain) { json[key] = plain; }, value);
   }
   // Names of files need not be UTF-8.
-  std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  std::string line = json_line(json) + "\n";
   file_->write(line.data(), line.size());
   line.pop_back();
   return line;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "toolkit/config/toml_text.h"
@@ -10,6 +9,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
+#include "toolkit/io/json.h"
 #include "toolkit/report/line_chart.h"
 
 namespace dtk {
@@ -81,7 +81,7 @@ DeviceOverhead read_beside(const Json& json, c10::Device device) {
 }  // namespace
 
 StartPlan read_start_plan(std::string_view text, const std::string& name) try {
-  const Json json = Json::parse(text);
+  const Json json = parse_json(text);
   StartPlan plan;
   plan.refusal = json.value("refusal", "");
   plan.problem = json.value("problem", "");

@@ -27,7 +27,7 @@ static void to_json(Json& json, const Origin& origin) {
 static void from_json(const nlohmann::json& json, Origin& origin) {
   const auto source = policies::parse_enum<Origin::Source>(json.at("source").get<std::string>());
   if (!source)
-    throw nlohmann::json::other_error::create(0, "no such source of a value: " + json.dump(), &json);
+    throw nlohmann::json::other_error::create(0, "no such source of a value: " + json_line(json), &json);
   origin = {*source, json.at("text")};
 }
 
@@ -266,13 +266,12 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
       files[policy->name() + ".safetensors"] = written(policy_state, trainer.shards());
   }
   CheckpointStore::TextFiles texts = trainer.model().files();
-  texts[kState] = json.dump(1) + "\n";
+  texts[kState] = json_text(json);
   if (trainer.base()) texts[kBaseFile] = base_text(*trainer.base());
   texts[kConfig] = print_config(loaded);
   texts[data_file_name] = identity_text(data);
-  if (!loaded.history.empty())
-    texts[kHistory] = Json(loaded.history).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  texts[kOrigins] = Json(loaded.origins).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (!loaded.history.empty()) texts[kHistory] = json_text(loaded.history, NotUtf8::replaced);
+  texts[kOrigins] = json_text(loaded.origins, NotUtf8::replaced);
   return store.save(state.step, files, texts);
 }
 

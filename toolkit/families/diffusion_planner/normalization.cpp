@@ -52,7 +52,7 @@ std::vector<std::string> needed_keys(FrameLayout layout, const FrameSizes& sizes
 /// Whole numbers without a point, as in the original's files.
 std::string number_text(float value) {
   const bool whole = std::trunc(value) == value && std::abs(value) < 1e6F;
-  return whole ? std::to_string(static_cast<int64_t>(value)) : Json(value).dump();
+  return whole ? std::to_string(static_cast<int64_t>(value)) : json_line(Json(value));
 }
 
 class Reader {
@@ -104,7 +104,7 @@ class Reader {
       values.push_back(number(where + "[" + std::to_string(values.size()) + "]", value, name == "std"));
       const float wants = known[values.size() - 1];
       if (fixed.count(key) == 0 || values.back() == wants) continue;
-      fail(where + "[" + std::to_string(values.size() - 1) + "] is " + value.dump() + "; allowed: " +
+      fail(where + "[" + std::to_string(values.size() - 1) + "] is " + json_line(value) + "; allowed: " +
            number_text(wants) + ", the published one, in whose unit losses and sampler compute");
     }
     return values;
@@ -115,8 +115,8 @@ class Reader {
     if (value.is_string()) fail(where + " is " + in_quotes(value.get<std::string>()) + allowed);
     if (!value.is_number()) fail(where + " is one JSON " + value.type_name() + allowed);
     const auto number = static_cast<float>(value.get<double>());
-    if (!std::isfinite(number)) fail(where + " is " + value.dump() + allowed);
-    if (above_zero && !(number > 0)) fail(where + " is " + value.dump() + "; allowed: a number above 0");
+    if (!std::isfinite(number)) fail(where + " is " + json_line(value) + allowed);
+    if (above_zero && !(number > 0)) fail(where + " is " + json_line(value) + "; allowed: a number above 0");
     return number;
   }
 

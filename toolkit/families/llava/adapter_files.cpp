@@ -88,7 +88,7 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
 
 void check_adapter(const Weights& weights, const RunConfig& config) {
   if (weights.adapter_config.empty()) return;
-  const nlohmann::json json = nlohmann::json::parse(weights.adapter_config);
+  const nlohmann::json json = parse_json(weights.adapter_config);
   const models::LlavaLora& lora = options_of(config).model.lora;
   const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
   const auto number = [&](const char* key) {

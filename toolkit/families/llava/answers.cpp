@@ -76,7 +76,7 @@ class Answers final : public TensorDrawing {
       std::vector<int64_t> ids(row.const_data_ptr<int64_t>(), row.const_data_ptr<int64_t>() + count_);
       answers.push_back({{"id", questions_[i].id}, {"answer", text_of(ids)}});
     }
-    write_file_atomically(files, out_, answers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_file_atomically(files, out_, json_text(answers, NotUtf8::replaced));
   }
 
  private:

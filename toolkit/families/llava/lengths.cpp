@@ -106,8 +106,7 @@ LengthsKey lengths_key(FileSystem& files, const RunConfig& config, const std::fi
                {"image_tokens", options_of(config).model.image_tokens()}};
   DialogueTemplate::fields(
       form, [&](const std::string& name, const auto& value, const auto&...) { from[name] = value; });
-  return {list.filename().string(), hash_of(files, list), hash_of(files, data.tokenizer),
-          from.dump(-1, ' ', false, Json::error_handler_t::replace)};
+  return {list.filename().string(), hash_of(files, list), hash_of(files, data.tokenizer), json_line(from)};
 }
 
 std::optional<ListLengths> read_lengths(FileSystem& files, const std::filesystem::path& file,
@@ -135,7 +134,7 @@ void write_lengths(FileSystem& files, const std::filesystem::path& file, const L
     if (lists.size() < kMaxLists && !is_of(other, key)) lists.push_back(Json(other));
   }
   const Json json = {{"version", kLengthsVersion}, {"lists", std::move(lists)}};
-  write_file_atomically(files, file, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomically(files, file, json_line(json) + "\n");
 }
 
 }  // namespace dtk::llava

@@ -4,13 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/families/vggt/scenes.h"
+#include "toolkit/io/json.h"
 #include "toolkit/io/npy.h"
 
 namespace dtk::vggt {
@@ -147,8 +147,7 @@ void SceneFiles::take_depths(int64_t first, const at::Tensor& depths, const at::
     const std::string name = preview_name(first + i);
     write_file_atomically(files_, place(kDepthPictures) / name, png);
     const nlohmann::json quoted = name;
-    scales_ += fmt::format("{} {}: {}", scales_.empty() ? "{" : ",\n",
-                           quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), scale);
+    scales_ += fmt::format("{} {}: {}", scales_.empty() ? "{" : ",\n", json_line(quoted), scale);
   }
 }
 

@@ -286,7 +286,7 @@ std::string cameras_json(const std::vector<Camera>& cameras, const std::vector<s
                               {"translation", camera.translation},
                               {"focal", {camera.focal_x, camera.focal_y}}});
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json, NotUtf8::replaced);
 }
 
 RunData open_scenes(const LoadedConfig& loaded, const DataIdentity* before) {

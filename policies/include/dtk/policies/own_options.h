@@ -27,22 +27,25 @@ using OptionField =
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
                  std::array<double, 4>*, std::optional<std::array<int64_t, 4>>*, Enabled*>;
 
-/// visit(member, allowed), of an enum as a text that is one of its choices.
+/// visit(member, allowed), of an enum as a text that is one of its choices. An enum is written only where the
+/// text was changed, so that a walk that changes nothing may be over what others read.
 template <class Member, class Visit>
 void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
   using Value = std::remove_const_t<Member>;
   if constexpr (TextEnum<Value>) {
     std::string text = text_of(member);
     visit(text, choices_of<Value>());
-    if constexpr (!std::is_const_v<Member>) member = parse_enum<Value>(text).value();
+    if constexpr (!std::is_const_v<Member>) {
+      if (const Value now = parse_enum<Value>(text).value(); now != member) member = now;
+    }
   } else {
     visit(member, allowed);
   }
 }
 
-/// Calls visit(member), whose member is const where `Self` is.
-template <class Self, class Visit>
-void visit_member(OptionField field, Visit&& visit) {
+/// Calls visit(member) for what a variant of pointers holds; it is const where `Self` is.
+template <class Self, class Field, class Visit>
+void visit_member(const Field& field, Visit&& visit) {
   std::visit(
       [&](auto* member) {
         using Member = std::remove_pointer_t<decltype(member)>;

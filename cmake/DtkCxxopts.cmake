@@ -1,5 +1,5 @@
-# dtk_cxxopts: the command line's library without std::regex, which would take four seconds more of each file. All parts
-# of a program must read it alike (toolkit/commands/given.h).
+# dtk_cxxopts: the command line's library without std::regex, which would take four seconds more of each file. So -x5 is
+# no -x 5, and a switch takes no "t". All files of a program have to read it alike.
 find_path(DTK_CXXOPTS_INCLUDE cxxopts.hpp REQUIRED)
 add_library(dtk_cxxopts INTERFACE)
 target_include_directories(dtk_cxxopts SYSTEM INTERFACE "${DTK_CXXOPTS_INCLUDE}")

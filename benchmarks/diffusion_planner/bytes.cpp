@@ -133,7 +133,8 @@ void print_tables(const std::string& preset) {
 
 int main(int argc, char** argv) {
   cxxopts::Options options("diffusion-planner-bytes", "What the driving model keeps for its backward pass");
-  options.add_options()("preset", "H | M | UP", cxxopts::value<std::string>()->default_value("H"));
+  options.add_options()("preset", policies::choices_of<models::DiffusionPlannerPreset>(),
+                        cxxopts::value<std::string>()->default_value("H"));
   return bench::main_of(
       "diffusion-planner-bytes", options, argc, argv,
       [](const cxxopts::ParseResult& given) { print_tables(given["preset"].as<std::string>()); });

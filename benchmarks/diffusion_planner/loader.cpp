@@ -184,7 +184,8 @@ void run(const cxxopts::ParseResult& parsed) {
 int main(int argc, char** argv) {
   cxxopts::Options options("diffusion-planner-loader",
                            "Reads frames of the driving model with the training's loader");
-  options.add_options()("preset", "H | M | UP", cxxopts::value<std::string>()->default_value("H"))(
+  options.add_options()("preset", policies::choices_of<models::DiffusionPlannerPreset>(),
+                        cxxopts::value<std::string>()->default_value("H"))(
       "frames", "folder or JSON list; default: made up ones",
       cxxopts::value<std::string>()->default_value(""))("count", "frames to make up",
                                                         cxxopts::value<int64_t>()->default_value("64"))(

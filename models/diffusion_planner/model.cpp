@@ -87,7 +87,9 @@ at::Tensor DiffusionPlanner::denoise(at::Tensor x, at::Tensor t, const DrivingCo
 
 at::Tensor DiffusionPlanner::turn_indicator(const at::Tensor& ego, const at::Tensor& encoding) const {
   if (options_.upstream()) {
-    throw std::logic_error("diffusion_planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
+    throw std::logic_error("diffusion_planner.preset = \"" + text(options_.preset) +
+                           "\" has no turn indicator; use \"" + text(DiffusionPlannerPreset::h) + "\" or \"" +
+                           text(DiffusionPlannerPreset::m) + "\"");
   }
   return diffusion_planner::turn_indicator(parts_->decoder, ego, encoding, {&seam, false});
 }

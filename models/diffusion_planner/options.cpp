@@ -78,9 +78,9 @@ Options published(DiffusionPlannerPreset preset) {
     case DiffusionPlannerPreset::m:
       return preset_m();
     case DiffusionPlannerPreset::up:
-      break;
+      return preset_up();
   }
-  return preset_up();
+  throw std::invalid_argument("diffusion_planner.preset is none of the enum's values");
 }
 
 template <class T>
@@ -130,8 +130,8 @@ class DiffusionPlannerChecker {
   // What the preset leaves open, and the two switches of what it does not read.
   void check_use(const Options& from) {
     const auto useless = [&](const std::string& field, const std::string& remedy) {
-      add(field,
-          "diffusion_planner." + field + " has no use with diffusion_planner.preset = \"UP\"; " + remedy);
+      add(field, "diffusion_planner." + field + " has no use with diffusion_planner.preset = \"" +
+                     text(options_.preset) + "\"; " + remedy);
     };
     const std::map<std::string, OpenField> theirs = open_fields(from);
     Options::fields(options_, [&](const std::string& name, const auto& mine, const auto&...) {

@@ -285,6 +285,8 @@ class Words(TreeTest):
         for text in ("// a sub-tree", "// it computes the rest again", "// the driving planner", "int subtrees;", "bool a = x.drives (1);", 'auto a = "Rehearsal";', "// a CopyEngine", "int fake_memory;", '"chunk ring: 0"'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "policies/ema/bad.cpp", "Books books;\n", "LedgerSnapshot")
+        self.assert_finds(words, "toolkit/families/a/bad.cpp", "auto& planner = of(config);\n", "today's word: model")
+        self.write("toolkit/families/a/good.cpp", "namespace planner {}\nplanner::Scope scope;\n")
         self.assert_finds(words, "tests/bad.py", "if config.drives(): pass\n", "family_of")
         for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);', 'd(a.preset == "1b");', 'e(report.policy != "ema");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
@@ -294,7 +296,7 @@ class Words(TreeTest):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "decide nothing")
         for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'h(config.train.model == "springs");', 'if (e.problem.find("cannot hold") != npos) {}'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
-        self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes" || options_.name != "custom";\nbool a = config.data.kind == "idx", b = name == "cpu";\n')
+        self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes" || options_.name != "custom";\nbool a = config.data.kind == "idx", b = name == "mean";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.assert_finds(words, "tests/planner_gone_test.py", "", "planner is memory planning")

@@ -40,6 +40,8 @@ OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
 BY_SEAMS = {r"\bsimulating(?=\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
 BELOW_THE_SEAMS = ("toolkit/train/dropout_masks", "toolkit/families/")
 DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
+OF_FAMILIES = {r"(?<!namespace )\bplanner\b(?!::)": "model"}  # no name there but the library's
+FAMILIES = ("toolkit/families/", "models/", "tests/toolkit/families/", "tests/models/")
 KEYS = {"least_time", "least_speed", "most_gain", "most_flops", "most_skipped"}  # of configurations and JSON, which stay as they are
 PHRASES = {
     r"sub-trees?\b": "module",
@@ -83,6 +85,8 @@ def identifier_rules(where: str) -> dict[str, str]:
         rules |= OF_THE_TOOLKIT
         if not where.startswith(BELOW_THE_SEAMS):
             rules |= BY_SEAMS
+    if where.startswith(FAMILIES):
+        rules |= OF_FAMILIES
     return rules if where.startswith(PLANNER_ROOMS) else rules | DRIVING
 
 

@@ -3,7 +3,7 @@
 #include "toolkit/core/errors.h"
 
 #ifndef CXXOPTS_NO_REGEX
-#define CXXOPTS_NO_REGEX  // std::regex would double the time a file takes to compile
+#error link dtk_cxxopts: all files of a program have to read cxxopts.hpp alike
 #endif
 #include <algorithm>
 #include <charconv>
@@ -18,6 +18,7 @@
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
+#include "toolkit/device/device_word.h"
 
 namespace dtk {
 
@@ -183,7 +184,7 @@ inline std::string checked_device(const Given& given) {
   const std::string device = given.text("device", "auto");
   const bool indexed = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
                        device.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (indexed || is_one_of(device, {"auto", "cpu", "cuda"})) return device;
+  if (indexed || policies::parse_enum<DeviceWord>(device)) return device;
   fail_argument(given.place("device"),
                 "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
 }

@@ -53,12 +53,12 @@ std::set<std::string> collect_common_tables() {
 
 }  // namespace
 
-void visit_fields(RunConfig& config, const std::function<void(const KeyField&)>& visit) {
+void visit_all_fields(RunConfig& config, const KeyVisit& visit) {
   const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
     FamilyOptions::fields(config.families,
                           [&](const std::string& table, const std::string& name, auto& member,
                               const std::string& allowed, const char* meaning) {
-                            if (is_wanted(table)) visit({table, name, &member, allowed, meaning});
+                            if (is_wanted(table)) visit(table, name, &member, allowed, meaning);
                           });
   };
   RunConfig::tables(config, [&](const std::string& table, auto& options) {
@@ -69,7 +69,7 @@ void visit_fields(RunConfig& config, const std::function<void(const KeyField&)>&
       Options::fields(
           options, [&](std::string_view name, auto& member, std::string_view allowed, const char* meaning) {
             visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
-              visit({table, std::string(name), &value, its, meaning});
+              visit(table, std::string(name), &value, its, meaning);
             });
           });
       visit_families([&](const std::string& other) { return other == table; });

@@ -20,33 +20,29 @@ inline bool is_purpose(const std::string& allowed) {
 /// Whether all runs have the table, whatever they train.
 bool is_common_table(const std::string& table);
 
-/// What a key of a family can be, and what more the keys of all runs are.
+/// A pointer to a key's value: of the types that families' keys have, and of three that only keys of all runs
+/// have.
 template <class... OfFamilies>
 std::variant<OfFamilies..., policies::SegmentKeeps*, policies::ByteCount*, std::optional<ByteSize>*>
 with_common_types(const std::variant<OfFamilies...>&);
 using KeyMember = decltype(with_common_types(std::declval<OptionField>()));
 
-/// One key on a walk.
-struct KeyField {
-  const std::string& table;
-  const std::string& name;
-  KeyMember member;
-  const std::string& allowed;
-  const char* meaning;
-};
+using KeyVisit = std::function<void(const std::string& table, const std::string& name, KeyMember member,
+                                    const std::string& allowed, const char* meaning)>;
 /// Every field of every table, in printing order: what families have of a common table after what all runs
 /// have of it. Enums come as texts. Not a template, so that a walk costs code for each type of member and not
 /// for each field.
-void visit_fields(RunConfig& config, const std::function<void(const KeyField&)>& visit);
+void visit_all_fields(RunConfig& config, const KeyVisit& visit);
 
-/// visit_fields() as visit(table, name, member, allowed, meaning), whose member is const where `config` is.
+/// visit_all_fields() with the member itself, which is const where `config` is.
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
-  visit_fields(const_cast<RunConfig&>(config), [&](const KeyField& field) {
-    policies::visit_member<Config>(field.member, [&](auto& member) {
-      visit(field.table, field.name, member, field.allowed, field.meaning);
-    });
-  });
+  visit_all_fields(const_cast<RunConfig&>(config),
+                   [&](const std::string& table, const std::string& name, KeyMember field,
+                       const std::string& allowed, const char* meaning) {
+                     policies::visit_member<Config>(
+                         field, [&](auto& member) { visit(table, name, member, allowed, meaning); });
+                   });
 }
 
 /// Gives the keys `names`, full ones, of `to` their values in `from`.

@@ -16,11 +16,16 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/device/device_word.h"
 
 namespace dtk {
 namespace {
 
 constexpr std::array<const char*, 2> kBf16Instructions = {"avx512_bf16", "amx_bf16"};
+
+bool is_cpu(const std::string& name) {
+  return policies::parse_enum<DeviceWord>(name) == DeviceWord::cpu;
+}
 
 struct CudaDriver {
   int devices = 0;
@@ -95,13 +100,14 @@ std::string with_limit(const std::string& settings, const ByteSize& budget, int6
 }
 
 c10::Device open_device(const std::string& name, const std::optional<ByteSize>& budget) {
-  if (name == "cpu") return c10::Device(c10::kCPU);
+  const auto word = policies::parse_enum<DeviceWord>(name);  // none: "cuda:i"
+  if (word == DeviceWord::cpu) return c10::Device(c10::kCPU);
   const CudaDriver driver = ask_driver();
-  if (name == "auto" && driver.devices == 0) return c10::Device(c10::kCPU);
+  if (word == DeviceWord::automatic && driver.devices == 0) return c10::Device(c10::kCPU);
   if (driver.devices == 0) {
     throw ConfigError("--device " + name + ": " + driver.problem + "; use --device cpu or --device auto");
   }
-  const c10::Device device(name == "auto" || name == "cuda" ? "cuda:0" : name);
+  const c10::Device device(word ? "cuda:0" : name);
   if (device.index() >= driver.devices) {
     throw ConfigError(
         fmt::format("--device {}: this machine has {} CUDA device(s); allowed: cuda:0 to cuda:{}", name,
@@ -116,12 +122,12 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
 }
 
 std::string device_of_rank(const std::string& name, int64_t rank_here) {
-  return device_of_rank(name, rank_here, name == "cpu" ? 0 : ask_driver().devices,
+  return device_of_rank(name, rank_here, is_cpu(name) ? 0 : ask_driver().devices,
                         std::getenv("CUDA_VISIBLE_DEVICES") != nullptr);
 }
 
 std::string device_of_rank(const std::string& name, int64_t rank_here, int64_t devices, bool chosen) {
-  if (name == "cpu") return name;
+  if (is_cpu(name)) return name;
   if (name.starts_with("cuda:")) {
     throw ConfigError("--device " + name +
                       ": each of several ranks takes the GPU of its number on its host; use --device cuda");

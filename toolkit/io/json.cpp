@@ -57,6 +57,10 @@ class StrictnessCheck final : public nlohmann::json_sax<Json> {
   std::vector<std::set<std::string>> open_;  // an array has none
 };
 
+nlohmann::detail::error_handler_t handler_of(NotUtf8 bytes) {
+  return bytes == NotUtf8::replaced ? Json::error_handler_t::replace : Json::error_handler_t::strict;
+}
+
 }  // namespace
 
 Json parse_strict_json(std::string_view text, const std::string& subject, int max_depth) {
@@ -90,16 +94,15 @@ Json parse_json(std::string_view text) {
 }
 
 std::string json_text(const nlohmann::ordered_json& json, NotUtf8 bytes) {
-  using Handler = nlohmann::ordered_json::error_handler_t;
-  return json.dump(1, ' ', false, bytes == NotUtf8::replaced ? Handler::replace : Handler::strict) + "\n";
+  return json.dump(1, ' ', false, handler_of(bytes)) + "\n";
 }
 
-std::string json_line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string json_line(const Json& json, NotUtf8 bytes) {
+  return json.dump(-1, ' ', false, handler_of(bytes));
 }
 
-std::string json_line(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string json_line(const nlohmann::ordered_json& json, NotUtf8 bytes) {
+  return json.dump(-1, ' ', false, handler_of(bytes));
 }
 
 }  // namespace dtk

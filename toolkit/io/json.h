@@ -19,18 +19,18 @@ std::optional<int64_t> whole_number(const nlohmann::json& json);
 
 // Reading and writing as functions: each file that calls nlohmann's own takes seconds longer to compile.
 
-/// Of what a part of this program wrote. Throws nlohmann::json::parse_error.
+/// Of what this program wrote, or parse_strict_json() has taken. Throws nlohmann::json::parse_error.
 nlohmann::json parse_json(std::string_view text);
 
 /// What becomes of bytes that are no UTF-8, which names of files may hold.
 enum class NotUtf8 { refused, replaced };
 
-/// As files and programs have it: a line an item, and a line break at the end. Throws nlohmann's type_error
-/// for bytes that are refused.
+/// As files and programs have it: a line an item, and a line break at the end. This and json_line() throw
+/// nlohmann's type_error for bytes that are refused.
 std::string json_text(const nlohmann::ordered_json& json, NotUtf8 bytes = NotUtf8::refused);
-/// In one line, without its end; bytes that are no UTF-8 are replaced.
-std::string json_line(const nlohmann::json& json);
-std::string json_line(const nlohmann::ordered_json& json);
+/// In one line, without its end.
+std::string json_line(const nlohmann::json& json, NotUtf8 bytes = NotUtf8::replaced);
+std::string json_line(const nlohmann::ordered_json& json, NotUtf8 bytes = NotUtf8::replaced);
 
 /// `text` in quotes for a message: escaped, and shortened when long.
 std::string in_quotes(std::string_view text);

@@ -66,7 +66,7 @@ std::vector<const WrittenTensor*> file_order(const std::vector<WrittenTensor>& t
 /// JSON string literal; a stored name must come back as it was, so nothing is replaced.
 std::string literal(const std::string& text) {
   try {
-    return Json(text).dump();
+    return json_line(Json(text), NotUtf8::refused);
   } catch (const Json::type_error&) {
     throw std::invalid_argument(in_quotes(text) + " is not UTF-8, safetensors files hold nothing else");
   }

@@ -149,14 +149,14 @@ void Configuration::check_model(const RuleCheck& rules) const {
 
 // Of what a preset says.
 std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {
-  const models::DiffusionPlannerOptions& planner = options_of(config).model;
+  const models::DiffusionPlannerOptions& model = options_of(config).model;
   std::string line;
-  if (!models::problems(planner).empty()) return line;
-  models::DiffusionPlannerOptions sizes = models::resolved(planner);
+  if (!models::problems(model).empty()) return line;
+  models::DiffusionPlannerOptions sizes = models::resolved(model);
   models::DiffusionPlannerOptions::fields(
       sizes, [&](const std::string& name, const auto& value, const auto&...) {
         if (key == "diffusion_planner." + name && is_set(value))
-          line = name + " = " + toml_text(value) + " (" + policies::text_of(planner.preset) + ")";
+          line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
       });
   return line;
 }

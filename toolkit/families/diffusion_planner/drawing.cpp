@@ -33,7 +33,7 @@ std::string list_of(const FrameSource& source) {
   for (int64_t i = 0; i < frames.size(); ++i) {
     const std::string path = fs::absolute(frames.path(i)).lexically_normal().string();
     try {
-      list += (list.empty() ? "[" : ",\n ") + nlohmann::json(path).dump();
+      list += (list.empty() ? "[" : ",\n ") + json_line(nlohmann::json(path), NotUtf8::refused);
     } catch (const nlohmann::json::type_error&) {
       throw DataError("--frames: the path " + in_quotes(path) + " is not UTF-8, and " + list_file +
                       " can not hold it; rename the file or its folders");

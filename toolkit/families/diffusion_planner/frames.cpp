@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/thread_team.h"
@@ -89,9 +90,8 @@ void check_version(const NpzReader& file, const std::string& path) {
   const NpzArray version = {.key = "version", .type = c10::ScalarType::UInt32, .shape = {1}};
   if (!file.has(version.key)) {
     fail(path, version,
-         fmt::format("is missing; allowed: {} (frames of upstream's layout have none: choose the preset "
-                     "\"UP\")",
-                     kFrameVersion));
+         fmt::format("is missing; allowed: {} (frames of upstream's layout have none: choose the preset {})",
+                     kFrameVersion, toml_text(models::DiffusionPlannerPreset::up)));
   }
   uint32_t seen = 0;
   file.read(version, &seen);

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 
@@ -19,6 +20,7 @@ namespace {
 using policies::advise;
 
 using models::DiffusionPlannerOptions;
+using Preset = models::DiffusionPlannerPreset;
 
 // Upstream wraps both parts in modules of the same name.
 constexpr const char* upstream_prefix = "encoder.encoder.";
@@ -40,11 +42,12 @@ class Hints {
 
   std::string text() {
     const bool file_is_upstream = is_upstream(file_);
-    const char* const other = file_is_upstream ? "" : ", or \"M\"";
     if (file_is_upstream != upstream_) {
       const bool model = file_is_upstream || count_parts(file_, "encoder.") > 0;
       return model ? "\n  The weights are those of another preset; " +
-                         advise("diffusion_planner.preset", file_is_upstream ? "\"UP\"" : "\"H\"") + other
+                         advise("diffusion_planner.preset",
+                                toml_text(file_is_upstream ? Preset::up : Preset::h)) +
+                         (file_is_upstream ? "" : ", or " + toml_text(Preset::m))
                    : "";
     }
     dimension("hidden_dim", encoder_ + "fusion.norm.weight", 1, 0);

@@ -33,10 +33,11 @@ template <class Member, class Visit>
 void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
   using Value = std::remove_const_t<Member>;
   if constexpr (TextEnum<Value>) {
-    std::string text = text_of(member);
+    const std::string before = text_of(member);
+    std::string text = before;
     visit(text, choices_of<Value>());
     if constexpr (!std::is_const_v<Member>) {
-      if (const Value now = parse_enum<Value>(text).value(); now != member) member = now;
+      if (text != before) member = parse_enum<Value>(text).value();
     }
   } else {
     visit(member, allowed);

@@ -30,7 +30,7 @@ SampleSource source_of(const std::string& model) {
   return source;
 }
 
-/// A planner that reads the frames of the fixture.
+/// A model that reads the frames of the fixture.
 SampleSource model() {
   SampleSource source = source_of("diffusion_planner");
   models::DiffusionPlannerOptions& sizes = options_of(source.config).model;

@@ -270,8 +270,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   if (trainer.base()) texts[kBaseFile] = base_text(*trainer.base());
   texts[kConfig] = print_config(loaded);
   texts[data_file_name] = identity_text(data);
-  if (!loaded.history.empty()) texts[kHistory] = json_text(loaded.history, NotUtf8::replaced);
-  texts[kOrigins] = json_text(loaded.origins, NotUtf8::replaced);
+  if (!loaded.history.empty()) texts[kHistory] = json_text(Json(loaded.history), NotUtf8::replaced);
+  texts[kOrigins] = json_text(Json(loaded.origins), NotUtf8::replaced);
   return store.save(state.step, files, texts);
 }
 

@@ -124,6 +124,7 @@ TEST_CASE("own policy: what it refuses has the place of its key") {
 TEST_CASE("own policy: a run reports it, resumes with it, and one key switches it off") {
   test::World world;
   LoadedConfig loaded = configured("enabled = true");
+  loaded.config.schedule.kind = ScheduleKind::constant;  // a cosine's rate depends on the number of steps
   const auto line_of = [](const RunResult& result) {
     for (const policies::PolicyReport& report : result.policies)
       if (report.policy == "rounded") return report;
@@ -139,6 +140,13 @@ TEST_CASE("own policy: a run reports it, resumes with it, and one key switches i
   CHECK(on.savings.back().bytes > 0);
   loaded.config.train.steps = 14;
   CHECK(run(world, loaded, "latest").step == 14);
+  test::World whole;
+  run(whole, loaded);
+  for (const char* const file : {"model", "optimizer", "ema"}) {
+    const std::string path = std::string("run/checkpoints/step-00000014/") + file + ".safetensors";
+    INFO(path);
+    CHECK(world.files.read(path) == whole.files.read(path));
+  }
   test::World other;
   const RunResult off = run(other, configured("enabled = false"));
   CHECK_FALSE(line_of(off).active);

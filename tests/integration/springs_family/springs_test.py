@@ -222,9 +222,11 @@ class Springs(unittest.TestCase):
             self.assertEqual(exported[name][1], averages[name][1])
         text = self.run_program("dit-export", "--checkpoint", "whole", "--raw", "--out", "raw.pt")
         self.assertTrue(text.startswith(f"{len(shapes())} tensors of the raw weights of whole/"), text)
-        weights = ["--weights", "all.safetensors", "--config", "run.toml", "--starts", "others"]
-        self.run_program("dit-sample", *weights, "--device", "cpu", "--out", "of_file.npy")
-        self.assertEqual((self.folder / "of_file.npy").read_bytes(), self.drawn("--starts", "others"))
+        for file, of_run in (("all.safetensors", []), ("raw.pt", ["--raw"])):
+            with self.subTest(file):
+                self.run_program("dit-sample", "--weights", file, "--config", "run.toml", "--starts", "others",
+                                 "--device", "cpu", "--out", "of_file.npy")
+                self.assertEqual((self.folder / "of_file.npy").read_bytes(), self.drawn("--starts", "others", *of_run))
 
     def test_its_table_is_printed_with_origins(self):
         text = self.run_program("dit-train", "--config", "run.toml", "--print-config")

@@ -24,8 +24,8 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train(),
             CONFIGURATION,
-            "run already holds a run that has no checkpoint; remove the folder if nothing in it is of use, or "
-            "name another folder: --set train.out=run-2",
+            "run already holds a run that has no checkpoint; begin again in its place with --resume auto, or name "
+            "another folder: --set train.out=run-2",
         )
 
     def test_a_folder_of_other_things(self):

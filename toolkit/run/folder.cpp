@@ -134,20 +134,22 @@ void RunFolder::take_lock() {
                     "ended, or " + elsewhere());
 }
 
-// A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
-// leaves nothing worth keeping; where a checkpoint is asked for if there is one, nor does what came to none.
 // Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
-bool RunFolder::was_started_in_vain() const {
+bool RunFolder::came_to_no_checkpoint(const std::vector<std::string>& names, bool or_samples) const {
   std::vector<std::string> own = {lock_name, log_name, events_name, checkpoints_folder};
   for (const char* name : {config_name, data_file_name})
     own.insert(own.end(), {name, std::string(name) + ".tmp"});
   for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
-  if (takes_over_) own.emplace_back(samples_name);
-  const std::vector<std::string> names = names_in_it();
+  if (or_samples) own.emplace_back(samples_name);
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
-  if (!only_own || !contains(names, lock_name)) return false;
-  if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
+  return only_own && contains(names, lock_name) && !latest_checkpoint(files_, out_ / checkpoints_folder);
+}
+
+// A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
+// leaves nothing worth keeping; where a checkpoint is asked for if there is one, nor does what came to none.
+bool RunFolder::was_started_in_vain(const std::vector<std::string>& names) const {
+  if (!came_to_no_checkpoint(names, takes_over_)) return false;
   if (takes_over_ || !contains(names, log_name)) return true;
   const RunHistory history(files_.read(out_ / log_name, max_log_bytes));
   return history.steps().empty() && history.unreadable_lines() == 0;
@@ -164,7 +166,7 @@ std::vector<std::string> RunFolder::names_in_it() const try {
 
 void RunFolder::check_free() const {
   const std::vector<std::string> names = names_in_it();
-  if (names.empty() || was_started_in_vain()) return;
+  if (names.empty() || was_started_in_vain(names)) return;
   const bool is_run =
       contains(names, config_name) &&
       (contains(names, lock_name) || contains(names, log_name) || contains(names, checkpoints_folder));
@@ -174,11 +176,11 @@ void RunFolder::check_free() const {
                       "; allowed: a new or an empty folder; " + elsewhere());
   }
   const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();
-  throw ConfigError(
-      out_.string() + " already holds a run" +
-      (resumable ? "; continue it with --resume " + shell_quoted(out_.string())
-                 : std::string(" that has no checkpoint; remove the folder if nothing in it is of use")) +
-      ", or " + elsewhere());
+  const std::string advice = resumable ? "; continue it with --resume " + shell_quoted(out_.string())
+                             : came_to_no_checkpoint(names, true)
+                                 ? " that has no checkpoint; begin again in its place with --resume auto"
+                                 : " that has no checkpoint; remove the folder if nothing in it is of use";
+  throw ConfigError(out_.string() + " already holds a run" + advice + ", or " + elsewhere());
 }
 
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the

@@ -13,6 +13,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/largest_fit.h"
+#include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/report/level_choice.h"
@@ -76,6 +77,12 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
     notes.push_back(
         fmt::format("train.threads = {} is more than the {} of this machine: they wait for one another",
                     threads, count_text(cores, "core")));
+  }
+  for (const auto& [key, origin] : loaded.origins) {
+    const std::string table = parent_of(key);
+    if (origin.source == Origin::Source::set && key != table + ".enabled" &&
+        switched_off(loaded.config, table))
+      notes.push_back(key + " has no effect: " + table + ".enabled = false");
   }
   const auto model = make_model(loaded.config, at::kMeta);
   const std::vector<std::string> unused = model->unused();

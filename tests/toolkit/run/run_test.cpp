@@ -10,6 +10,7 @@
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/train/save_load.h"
 
 using namespace dtk;
 using test::tiny;
@@ -288,12 +289,28 @@ TEST_CASE("a start that came to no step is taken over, a run that did is not") {
   write_file_atomically(world.files, "out/lock", "");
   const std::string started = world.files.read("out/log.jsonl");
   write_file_atomically(world.files, "out/log.jsonl", "{\"event\":\"step\",\"step\":5}\n");
-  CHECK_THROWS_WITH(world.run(tiny("out")), refused);
+  CHECK_THROWS_WITH(world.run(tiny("out")),
+                    "out already holds a run that has no checkpoint; begin again in its place with --resume "
+                    "auto, or name another folder: --set train.out=out-2");
   write_file_atomically(world.files, "out/log.jsonl", started);
   CHECK(world.run(tiny("out")).step == 20);
   CHECK(world.listener.heard("out holds an earlier start that came to no step; this run takes its place"));
   CHECK(world.files.read("out/log.jsonl").find("\"event\":\"start\"") ==
         world.files.read("out/log.jsonl").rfind("\"event\":\"start\""));
+}
+
+TEST_CASE("what --set says of a policy that is switched off has no effect, and that is told") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
+  for (const char* const key : {"enabled", "keep"})
+    loaded.origins[std::string("policies.checkpoint.") + key] = {.source = Origin::Source::set};
+  loaded.origins["policies.attention.kernel"] = {.source = Origin::Source::set};  // which is on
+  world.run(loaded);
+  int told = 0;
+  for (const std::string& line : world.listener.messages) told += line.ends_with(".enabled = false") ? 1 : 0;
+  CHECK(told == 1);
+  CHECK(world.listener.heard("policies.checkpoint.keep has no effect: policies.checkpoint.enabled = false"));
 }
 
 TEST_CASE("a damaged checkpoint is passed over by name only, and then set aside") {

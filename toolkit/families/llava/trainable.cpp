@@ -121,7 +121,7 @@ void TrainableLlava::check_fit(const Weights& weights) const {
     };
     const auto counts = [&](const std::string& key, const std::string& prefix) {
       const int64_t there = count_parts(file, prefix);
-      if (there != count_parts(own, prefix))
+      if (there > 0 && there != count_parts(own, prefix))  // none: of another model
         settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(there);
     };
     differs("llava.text.vocabulary", "model.embed_tokens.weight", 2, 0);

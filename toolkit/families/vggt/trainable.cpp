@@ -102,7 +102,7 @@ void TrainableVggt::check_fit(const Weights& weights) const {
                                       {"vggt.depth", "aggregator.frame_blocks."},
                                       {"vggt.trunk", "camera_head.trunk."}}) {
       const int64_t there = count_parts(file, prefix);
-      if (there != count_parts(own, prefix)) say(key, there);
+      if (there > 0 && there != count_parts(own, prefix)) say(key, there);  // none: of another model
     }
     return settings.empty() ? std::string() : "\n  These weights have " + settings + "; set [vggt] so";
   };

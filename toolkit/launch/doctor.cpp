@@ -100,7 +100,7 @@ std::string torch_rows(const TorchSearch& torch, const std::string& minor) {
   const bool cuda = fs::exists(torch.root / "lib/libtorch_cuda.so", ignored);
   return row("LibTorch", torch.version + " in " + torch.root.string()) +
          row("  for CUDA", cuda ? "libtorch_cuda.so is there"
-                                : "no libtorch_cuda.so: no training on a GPU; plans for one work");
+                                : "no libtorch_cuda.so: no training on a GPU; plans for a GPU work");
 }
 
 /// Of CUDA, that a LibTorch such as "2.15.0+cu132" was built with; 0 for one without.
@@ -112,7 +112,7 @@ int cuda_major(const std::string& version) {
 std::string driver_rows(const Machine& machine, int needed) {
   if (machine.driver == 0) {
     return row("CUDA driver",
-               "none that answers: no training and no calibration on a GPU; plans for one work");
+               "none that answers: no training and no calibration on a GPU; plans for a GPU work");
   }
   std::string text = row("CUDA driver", "for CUDA " + std::to_string(machine.driver / 1000) + "." +
                                             std::to_string(machine.driver % 1000 / 10));

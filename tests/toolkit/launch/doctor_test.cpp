@@ -21,7 +21,7 @@ TEST_CASE("doctor: a machine without anything says what can not be done for want
         R"(dit-train       0.1.0, built for LibTorch 2.11
 LibTorch        none of version 2.11: nothing can be trained, planned or sampled
                 DTK_TORCH is not set
-CUDA driver     none that answers: no training and no calibration on a GPU; plans for one work
+CUDA driver     none that answers: no training and no calibration on a GPU; plans for a GPU work
 processor       2 threads; no avx2
                 without avx2 LibTorch's kernels for the CPU take several times as long
                 no bf16 instructions: bf16 on the CPU saves bytes and costs time
@@ -47,7 +47,7 @@ TEST_CASE("doctor: a machine with a GPU, and the shipped configurations") {
   CHECK(dtk::launch::doctor_text("0.1.0", {.root = "/t", .version = "2.11.0+cu130", .passed = {}}, "2.11",
                                  machine, root) == R"(dit-train       0.1.0, built for LibTorch 2.11
 LibTorch        2.11.0+cu130 in /t
-  for CUDA      no libtorch_cuda.so: no training on a GPU; plans for one work
+  for CUDA      no libtorch_cuda.so: no training on a GPU; plans for a GPU work
 CUDA driver     for CUDA 13.1
   cuda:0        Some GPU, 80.0 GiB, compute capability 9.0
   cuda:1        Other GPU, 1.5 GiB, compute capability 12.1

@@ -292,7 +292,7 @@ class Run final : public TrainingRun {
       world_.observer.message(
           resumed_line(last_checkpoint_, trainer_.steps(), config_.train.seconds.has_value()));
       for (const ConfigChange& change : facts.changes)
-        world_.observer.message("from here on: " + change.text);
+        if (!trainer_.done()) world_.observer.message("from here on: " + change.text);
     }
     for (const auto& report : trainer_.policies().reports()) {
       const std::string line = policy_line(report);

@@ -175,6 +175,10 @@ TEST_CASE("what a resume changes is said, logged, shown and saved") {
   const RunResult end = plain.run(same, "latest");
   CHECK(plain.files.read("out/log.jsonl").find("changes") == std::string::npos);
   CHECK_FALSE(open_checkpoint(plain.files, end.checkpoint).has("history.json"));
+  // Nor is one announced where nothing is left to train.
+  same.config.optimizer.lr = 0.5;
+  plain.run(same, "latest");
+  CHECK_FALSE(plain.listener.heard("from here on: optimizer.lr = 0.5 (was 0.01)"));
 }
 
 TEST_CASE("what does not fit together is refused with the way out") {

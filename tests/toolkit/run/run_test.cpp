@@ -309,7 +309,8 @@ TEST_CASE("what --set says of a policy that is switched off has no effect, and t
   loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
   for (const char* const key : {"enabled", "keep"})
     loaded.origins[std::string("policies.checkpoint.") + key] = {.source = Origin::Source::set};
-  loaded.origins["policies.attention.kernel"] = {.source = Origin::Source::set};  // which is on
+  loaded.config.policies.attention.enabled = policies::Enabled::by_default;
+  loaded.origins["policies.attention.kernel"] = {.source = Origin::Source::set};
   world.run(loaded);
   int told = 0;
   for (const std::string& line : world.listener.messages)

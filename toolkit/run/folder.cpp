@@ -135,7 +135,7 @@ void RunFolder::take_lock() {
 }
 
 // Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
-bool RunFolder::came_to_no_checkpoint(const std::vector<std::string>& names, bool or_samples) const {
+bool RunFolder::holds_only_a_run(const std::vector<std::string>& names, bool or_samples) const {
   std::vector<std::string> own = {lock_name, log_name, events_name, checkpoints_folder};
   for (const char* name : {config_name, data_file_name})
     own.insert(own.end(), {name, std::string(name) + ".tmp"});
@@ -143,13 +143,14 @@ bool RunFolder::came_to_no_checkpoint(const std::vector<std::string>& names, boo
   if (or_samples) own.emplace_back(samples_name);
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
-  return only_own && contains(names, lock_name) && !latest_checkpoint(files_, out_ / checkpoints_folder);
+  return only_own && contains(names, lock_name);
 }
 
 // A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
 // leaves nothing worth keeping; where a checkpoint is asked for if there is one, nor does what came to none.
 bool RunFolder::was_started_in_vain(const std::vector<std::string>& names) const {
-  if (!came_to_no_checkpoint(names, takes_over_)) return false;
+  if (!holds_only_a_run(names, takes_over_)) return false;
+  if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
   if (takes_over_ || !contains(names, log_name)) return true;
   const RunHistory history(files_.read(out_ / log_name, max_log_bytes));
   return history.steps().empty() && history.unreadable_lines() == 0;
@@ -177,7 +178,7 @@ void RunFolder::check_free() const {
   }
   const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();
   const std::string advice = resumable ? "; continue it with --resume " + shell_quoted(out_.string())
-                             : came_to_no_checkpoint(names, true)
+                             : holds_only_a_run(names, true)
                                  ? " that has no checkpoint; begin again in its place with --resume auto"
                                  : " that has no checkpoint; remove the folder if nothing in it is of use";
   throw ConfigError(out_.string() + " already holds a run" + advice + ", or " + elsewhere());

@@ -291,8 +291,10 @@ class Run final : public TrainingRun {
     if (resumed && !goes_on) {
       world_.observer.message(
           resumed_line(last_checkpoint_, trainer_.steps(), config_.train.seconds.has_value()));
-      for (const ConfigChange& change : facts.changes)
-        if (!trainer_.done()) world_.observer.message("from here on: " + change.text);
+      if (!trainer_.done()) {
+        for (const ConfigChange& change : facts.changes)
+          world_.observer.message("from here on: " + change.text);
+      }
     }
     for (const auto& report : trainer_.policies().reports()) {
       const std::string line = policy_line(report);

@@ -1,11 +1,7 @@
-// The one translation unit with Catch2's main. Catch2 3 brings its own in Catch2::Catch2WithMain; using
-// our own for both keeps the link line the same.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
+// main() of the test programs without a device. Ours for Catch2 2 and 3 alike, so that the link line is the
+// same.
+#include "support/catch_session.h"
+
 int main(int argc, char** argv) {
-  return Catch::Session().run(argc, argv);
+  return dtk::test::run_catch(argc, argv);
 }
-#else
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
-#endif

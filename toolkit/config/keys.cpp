@@ -51,6 +51,20 @@ std::set<std::string> collect_common_tables() {
   return tables;
 }
 
+// Those of all runs in which a family has keys of its own. A walk over families makes texts of all their
+// keys: for each table it would be most of the time of a plan's configuration.
+const std::set<std::string>& shared_tables() {
+  static const std::set<std::string> tables = [] {
+    std::set<std::string> shared;
+    RunConfig config;
+    FamilyOptions::fields(config.families, [&](const std::string& table, const auto&...) {
+      if (is_common_table(table)) shared.insert(table);
+    });
+    return shared;
+  }();
+  return tables;
+}
+
 }  // namespace
 
 void visit_all_fields(RunConfig& config, const KeyVisit& visit) {
@@ -72,7 +86,8 @@ void visit_all_fields(RunConfig& config, const KeyVisit& visit) {
               visit(table, std::string(name), &value, its, meaning);
             });
           });
-      visit_families([&](const std::string& other) { return other == table; });
+      if (shared_tables().count(table) > 0)
+        visit_families([&](const std::string& other) { return other == table; });
     }
   });
 }

@@ -60,9 +60,11 @@ bool sample_ema_is_moot(const LoadedConfig& loaded) {
 }
 
 bool switched_off(const RunConfig& config, const std::string& table) {
+  constexpr std::string_view all = "policies.";
+  if (!table.starts_with(all)) return false;
   bool off = false;
-  policies::PolicyOptions::tables(config.policies, [&](const std::string& name, const auto& policy) {
-    if (table == "policies." + name) off = policy.enabled == policies::Enabled::off;
+  policies::PolicyOptions::tables(config.policies, [&](std::string_view name, const auto& policy) {
+    if (name == std::string_view(table).substr(all.size())) off = policy.enabled == policies::Enabled::off;
   });
   return off;
 }

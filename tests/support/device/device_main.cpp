@@ -7,30 +7,14 @@
 #include <exception>
 #include <optional>
 
+#include "support/catch_session.h"
 #include "support/device/test_device.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_all.hpp>
-#include <catch2/catch_session.hpp>
-using EndListener = Catch::EventListenerBase;
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-using EndListener = Catch::TestEventListenerBase;
-#endif
 
 namespace {
 
 constexpr int kSkipped = 77;
-int tests_that_checked = 0;
-
-struct CountTests : EndListener {
-  using EndListener::EndListener;
-  void testCaseEnded(const Catch::TestCaseStats& stats) override {
-    if (stats.totals.assertions.total() > 0) ++tests_that_checked;
-  }
-};
 
 // Without a driver, "auto" is the CPU; a driver whose device cannot be used is a failure, not a reason to
 // skip.
@@ -60,13 +44,12 @@ int judge_simulated(int failures) {
   for (const auto& [test, why] : left_out.tests) std::printf("SKIPPED: %s: %s\n", test.c_str(), why.c_str());
   for (const auto& [expression, times] : left_out.comparisons)
     std::printf("SKIPPED: %lld times %s\n", static_cast<long long>(times), expression.c_str());
-  std::printf("simulated device: %d tests ran, %zu skipped\n", tests_that_checked, left_out.tests.size());
-  return failures != 0 || tests_that_checked > 0 ? failures : 1;
+  const int ran = dtk::test::tests_that_checked();
+  std::printf("simulated device: %d tests ran, %zu skipped\n", ran, left_out.tests.size());
+  return failures != 0 || ran > 0 ? failures : 1;
 }
 
 }  // namespace
-
-CATCH_REGISTER_LISTENER(CountTests)
 
 int main(int argc, char** argv) {
   try {
@@ -75,7 +58,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
-  if (!dtk::test::simulated()) return Catch::Session().run(argc, argv);
+  if (!dtk::test::simulated()) return dtk::test::run_catch(argc, argv);
   const dtk::planner::ShapesOnlyScope shapes;
-  return judge_simulated(Catch::Session().run(argc, argv));
+  return judge_simulated(dtk::test::run_catch(argc, argv));
 }

@@ -1,4 +1,4 @@
-// What most benchmarks include, compiled once (cmake/DtkLibrary.cmake); no file includes it by name.
+// What most benchmarks and examples include, compiled once (cmake/DtkLibrary.cmake); no file includes it by name.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

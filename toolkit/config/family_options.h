@@ -12,7 +12,6 @@
 namespace dtk {
 
 using policies::OptionField;
-using policies::visit_enum_as_text;
 
 /// The tables of one family.
 class OptionTables {
@@ -37,12 +36,9 @@ class TablesOf final : public OptionTables {
   }
   void visit_fields(const Visit& visit) override {
     Options::tables(options, [&](const std::string& table, auto& fields) {
-      std::decay_t<decltype(fields)>::fields(fields, [&](std::string_view name, auto& member,
-                                                         std::string_view allowed, const char* meaning = "") {
-        visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
-          visit(table, std::string(name), &value, its, meaning);
-        });
-      });
+      policies::visit_as_keys(fields,
+                              [&](const std::string& name, auto& member, const std::string& allowed,
+                                  const char* meaning) { visit(table, name, &member, allowed, meaning); });
     });
   }
 

@@ -80,12 +80,9 @@ void visit_all_fields(RunConfig& config, const KeyVisit& visit) {
     if constexpr (std::is_same_v<Options, FamilyOptions>) {
       visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
-      Options::fields(
-          options, [&](std::string_view name, auto& member, std::string_view allowed, const char* meaning) {
-            visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
-              visit(table, std::string(name), &value, its, meaning);
-            });
-          });
+      policies::visit_as_keys(options,
+                              [&](const std::string& name, auto& member, const std::string& allowed,
+                                  const char* meaning) { visit(table, name, &member, allowed, meaning); });
       if (shared_tables().count(table) > 0)
         visit_families([&](const std::string& other) { return other == table; });
     }

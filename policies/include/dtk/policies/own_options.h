@@ -27,21 +27,24 @@ using OptionField =
                  std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
                  std::array<double, 4>*, std::optional<std::array<int64_t, 4>>*, Enabled*>;
 
-/// visit(member, allowed), of an enum as a text that is one of its choices. An enum is written only where the
-/// text was changed, so that a walk that changes nothing may be over what others read.
-template <class Member, class Visit>
-void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
-  using Value = std::remove_const_t<Member>;
-  if constexpr (TextEnum<Value>) {
-    const std::string before = text_of(member);
-    std::string text = before;
-    visit(text, choices_of<Value>());
-    if constexpr (!std::is_const_v<Member>) {
-      if (text != before) member = parse_enum<Value>(text).value();
-    }
-  } else {
-    visit(member, allowed);
-  }
+/// visit(name, member, allowed, meaning) for each entry of a struct's list, of an enum as a text that is one
+/// of its choices. An enum is written only where the text was changed, so that a walk that changes nothing
+/// may be over what others read.
+template <class Options, class Visit>
+void visit_as_keys(Options& options, Visit&& visit) {
+  Options::fields(
+      options, [&](std::string_view key, auto& member, std::string_view allowed, const char* meaning = "") {
+        const std::string name(key);
+        using Value = std::decay_t<decltype(member)>;
+        if constexpr (TextEnum<Value>) {
+          const std::string before = text_of(member);
+          std::string text = before;
+          visit(name, text, choices_of<Value>(), meaning);
+          if (text != before) member = parse_enum<Value>(text).value();
+        } else {
+          visit(name, member, std::string(allowed), meaning);
+        }
+      });
 }
 
 /// Calls visit(member) for what a variant of pointers holds; it is const where `Self` is.
@@ -132,12 +135,8 @@ class OwnTableOf final : public OptionsMember<Options>, public OwnTable {
     return same != nullptr && options == same->options;
   }
   void visit_fields(const Visit& visit) override {
-    Options::fields(options, [&](std::string_view name, auto& member, std::string_view allowed,
-                                 const char* meaning = "") {
-      visit_enum_as_text(member, std::string(allowed), [&](auto& value, const std::string& its) {
-        visit(std::string(name), &value, its, meaning);
-      });
-    });
+    visit_as_keys(options, [&](const std::string& name, auto& member, const std::string& allowed,
+                               const char* meaning) { visit(name, &member, allowed, meaning); });
   }
 };
 

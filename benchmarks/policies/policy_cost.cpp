@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
                                                   parsed["batch"].as<int64_t>(), at::get_num_threads());
     std::printf(
         "%s, 4x32x32 latents, batch %lld, cpu, %d threads, fp32 and fused attention where not said\n\n",
-        dit::options_of(config).model.name.c_str(), static_cast<long long>(config.data.batch),
+        policies::text_of(dit::options_of(config).model.name).c_str(), static_cast<long long>(config.data.batch),
         at::get_num_threads());
     std::printf("| | with, ms | without, ms | ratio, median | middle half |\n|---|---:|---:|---:|---:|\n");
     compare_steps(config, parsed["pairs"].as<int64_t>());

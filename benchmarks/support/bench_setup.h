@@ -19,7 +19,10 @@ namespace dtk::bench {
 /// A published DiT on 4 x 32 x 32 latents, AdamW, no clipping, no sampling.
 inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t threads) {
   RunConfig config;
-  dit::options_of(config).model.name = model;
+  const std::optional<models::DitPreset> preset = policies::parse_enum<models::DitPreset>(model);
+  if (!preset)
+    throw std::invalid_argument("--model " + model + ": one of " + policies::choices_of<models::DitPreset>());
+  dit::options_of(config).model.name = *preset;
   dit::options_of(config).model.learn_sigma = false;  // rectified flow predicts no variance
   config.policies = dit::policy_defaults();
   config.train.threads = threads;
@@ -32,8 +35,9 @@ inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t 
 /// As many blocks instead of the published number; the width and the rest stay.
 inline void set_depth(models::DitOptions& model, int64_t depth) {
   const auto size = models::published_size(model.name);
-  if (!size) throw std::invalid_argument("--depth: " + model.name + " is no published size");
-  model.name = "custom";
+  if (!size)
+    throw std::invalid_argument("--depth: " + policies::text_of(model.name) + " is no published size");
+  model.name = models::DitPreset::custom;
   model.depth = depth;
   model.hidden = size->hidden;
   model.heads = size->heads;

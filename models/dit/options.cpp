@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -12,13 +13,21 @@
 namespace dtk::models {
 namespace {
 
-struct Published {
-  const char* letters;
-  int64_t depth, hidden, heads;
-};
-constexpr Published published_sizes[] = {
-    {"S", 12, 384, 6}, {"B", 12, 768, 12}, {"L", 24, 1024, 16}, {"XL", 28, 1152, 16}};
-constexpr int64_t published_patches[] = {2, 4, 8};
+/// By preset; that of `custom` is none.
+constexpr DitSize published_sizes[] = {{},
+                                       {12, 384, 6, 2},
+                                       {12, 384, 6, 4},
+                                       {12, 384, 6, 8},
+                                       {12, 768, 12, 2},
+                                       {12, 768, 12, 4},
+                                       {12, 768, 12, 8},
+                                       {24, 1024, 16, 2},
+                                       {24, 1024, 16, 4},
+                                       {24, 1024, 16, 8},
+                                       {28, 1152, 16, 2},
+                                       {28, 1152, 16, 4},
+                                       {28, 1152, 16, 8}};
+static_assert(std::size(published_sizes) == enum_texts(DitPreset()).size());
 
 /// What model.hidden must be a multiple of.
 int64_t hidden_step(int64_t heads) {
@@ -60,7 +69,7 @@ class DitChecker {
     if (with_published_size(options_, size) == options_) return;
     const auto check = [&](const char* field, const std::optional<int64_t>& value) {
       if (!value) return;
-      add(field, std::string("model.") + field + " is fixed by model.name = \"" + options_.name +
+      add(field, std::string("model.") + field + " is fixed by model.name = \"" + text(options_.name) +
                      "\"; remove it, or use name = \"custom\"");
     };
     check("depth", options_.depth);
@@ -70,12 +79,6 @@ class DitChecker {
   }
 
   void check_custom_size() {
-    if (options_.name != "custom") {
-      add("name", "model.name = \"" + options_.name +
-                      "\" is not a known model; allowed: \"custom\" or DiT-S, DiT-B, DiT-L, DiT-XL with /2, "
-                      "/4 or /8, such as \"DiT-S/4\"");
-      return;
-    }
     std::string missing;
     const auto check = [&](const char* field, const std::optional<int64_t>& value) {
       if (!value) missing += (missing.empty() ? "model." : ", model.") + std::string(field);
@@ -148,15 +151,9 @@ class DitChecker {
 
 }  // namespace
 
-std::optional<DitSize> published_size(const std::string& name) {
-  for (const Published& size : published_sizes) {
-    for (const int64_t patch : published_patches) {
-      if (name == std::string("DiT-") + size.letters + "/" + std::to_string(patch)) {
-        return DitSize{size.depth, size.hidden, size.heads, patch};
-      }
-    }
-  }
-  return std::nullopt;
+std::optional<DitSize> published_size(DitPreset name) {
+  if (name == DitPreset::custom) return std::nullopt;
+  return published_sizes[static_cast<size_t>(name)];
 }
 
 std::vector<DitProblem> problems(const DitOptions& options) {

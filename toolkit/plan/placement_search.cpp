@@ -50,7 +50,7 @@ struct Target {
 
 // What counts against memory.budget, as Plan::bytes_in(Capacity::allocator).
 int64_t bytes_of(const planner::SimulationResult& plan) {
-  return policies::highest(plan.device).peak.bytes + planner::allocated_beside(plan.terms);
+  return MemoryNeed{policies::highest(plan.device), planner::allocated_beside(plan.terms)}.bytes();
 }
 
 bool is_within(const std::string& path, const std::string& module) {

@@ -192,9 +192,9 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
       plan = make_plan(std::move(one), device, with_calibration(options, scratch));
     }
     ++found.planned;
-    const int64_t taken = plan.bytes_in(Capacity::device);
-    (taken <= bytes ? found.largest : found.next) = std::move(plan);
-    return taken;
+    const MemoryNeed need = plan.need_in(Capacity::device);
+    (need.fits(bytes) ? found.largest : found.next) = std::move(plan);
+    return need.bytes();
   };
   // The last that fits and the last that does not are neighbours at the end.
   largest_within(std::max<int64_t>(1, max_samples(loaded.config.data) / unit), bytes, bytes_of);

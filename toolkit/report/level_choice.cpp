@@ -2,6 +2,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/format.h"
+#include "toolkit/report/memory_need.h"
 
 namespace dtk {
 
@@ -24,7 +25,7 @@ std::string choose_level(LoadedConfig& loaded,
   take_level(loaded.config, ShardLevel::optimizer);
   const int64_t budget = loaded.config.memory.budget.value().bytes;
   const auto [bytes, problem] = planned(loaded);
-  const bool fits = bytes && *bytes <= budget;
+  const bool fits = bytes && fits_in(*bytes, budget);
   std::optional<int64_t> other;
   if (bytes && !fits) other = planned(smaller).bytes;
   const bool is_smaller = !other || *other < *bytes;

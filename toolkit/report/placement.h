@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "toolkit/config/config_io.h"
+#include "toolkit/report/memory_need.h"
 
 namespace dtk {
 
@@ -30,7 +31,7 @@ struct CheckpointPlacement {
   int64_t budget_bytes = 0;
   int64_t plans = 0;  // made to find it
 
-  bool fits() const { return planned_bytes <= budget_bytes; }
+  bool fits() const { return fits_in(planned_bytes, budget_bytes); }
   friend bool operator==(const CheckpointPlacement&, const CheckpointPlacement&) = default;
 };
 

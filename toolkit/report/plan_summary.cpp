@@ -108,13 +108,17 @@ std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                      not_known_words(beside, plan.device));
 }
 
+std::string unit_hint(int64_t limit) {
+  constexpr int64_t suspicious = 100'000;
+  if (limit >= suspicious) return "";
+  return "; a number alone is bytes: larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";
+}
+
 std::string excess_text(const MemoryNeed& need, int64_t limit) {
   const int64_t parameters = need.peak.peak.of(Category::parameters) + need.peak.peak.of(Category::frozen);
   if (parameters > limit) {
-    return fmt::format(
-        "the parameters alone take {}, more than {}; use a smaller model or a larger device{}",
-        exact_bytes(parameters), exact_bytes(limit),
-        is_suspicious(limit) ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\"" : "");
+    return fmt::format("the parameters alone take {}, more than {}; use a smaller model or a larger device{}",
+                       exact_bytes(parameters), exact_bytes(limit), unit_hint(limit));
   }
   const int64_t added = need.beside + need.host;
   return fmt::format(

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "toolkit/config/config.h"
+#include "toolkit/report/memory_need.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/placement.h"
 
@@ -39,24 +40,10 @@ StartPlan read_start_plan(std::string_view json, const std::string& name);
 std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                       std::optional<int64_t> available);
 
-/// What a planned run takes of the memory that has to hold it, and whether it fits.
-struct MemoryNeed {
-  policies::PhasePeak peak;  // of tensors on the device
-  int64_t beside = 0;        // bytes that the device adds to them
-  int64_t host = 0;          // bytes of host memory, where that is the device's own
-  int64_t bytes() const { return peak.peak.bytes + beside + host; }
-  bool fits(std::optional<int64_t> limit) const { return !limit || bytes() <= *limit; }
-};
-
 /// How it exceeds `limit` bytes; that the parameters alone do, where they do.
 std::string excess_text(const MemoryNeed& need, int64_t limit);
 /// In brackets, what an open policies.precision.cpu was taken to be where a need was planned; "" for nothing.
 std::string precision_words(std::optional<policies::CpuPrecision> planned);
-
-/// Whether `limit` bytes, a number without a unit, may have been meant as gigabytes.
-constexpr bool is_suspicious(int64_t limit) {
-  return limit < 100'000;
-}
 
 struct TooLarge {
   int64_t needed = 0, limit = 0;     // bytes, of LibTorch's allocator

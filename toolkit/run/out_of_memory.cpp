@@ -42,14 +42,6 @@ std::string state_text(const StateBytes& state) {
   return fmt::format("the state alone takes {} ({})", readable_bytes(state.total()), listed(parts, ", "));
 }
 
-// A number without a unit is bytes, which somebody who means gigabytes may not know.
-std::string unit_hint(const std::optional<ByteSize>& budget) {
-  if (!budget || !is_suspicious(budget->bytes)) return "";
-  return fmt::format(
-      "; memory.budget = {} means {}: larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"",
-      budget->bytes, count_text(budget->bytes, "byte"));
-}
-
 // The state is no figure to raise the budget to: a step takes more.
 std::string raise_budget(const Shortage& shortage) {
   if (!shortage.needed) return "raise memory.budget (dit-plan says what the whole run takes)";
@@ -160,7 +152,7 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, co
   const StateBytes state = shortage.state ? *shortage.state : state_bytes(config, device, shortage.ranks);
   const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
   return (state_is_too_large ? state_advice(config, shortage, state) : step_advice(config, shortage, state)) +
-         unit_hint(config.memory.budget);
+         (config.memory.budget ? unit_hint(config.memory.budget->bytes) : "");
 }
 
 void throw_if_bare(const c10::OutOfMemoryError& error, const RunConfig& config, const RunObserver& observer) {

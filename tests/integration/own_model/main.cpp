@@ -8,7 +8,7 @@
 
 int main() {
   dtk::models::DitOptions options;
-  options.name = "custom";
+  options.name = dtk::models::DitPreset::custom;
   options.depth = 2;
   options.hidden = 16;
   options.heads = 2;

@@ -139,7 +139,9 @@ TEST_CASE("own policy: a run reports it, resumes with it, and one key switches i
   REQUIRE(on.savings.back().report.policy == "rounded");
   CHECK(on.savings.back().bytes > 0);
   loaded.config.train.steps = 14;
-  CHECK(run(world, loaded, "latest").step == 14);
+  const RunResult resumed = run(world, loaded, "latest");
+  CHECK(resumed.step == 14);
+  CHECK(resumed.trained_steps == 2);
   test::World whole;
   run(whole, loaded);
   for (const char* const file : {"model", "optimizer", "ema"}) {

@@ -117,9 +117,11 @@ class Springs(unittest.TestCase):
         folder = self.folder / run / f"checkpoints/step-{step:08}"
         return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in STATE}
 
+    def log(self, run: str) -> list[dict]:
+        return [json.loads(line) for line in (self.folder / run / "log.jsonl").read_text().splitlines()]
+
     def losses(self, run: str) -> list[float]:
-        lines = map(json.loads, (self.folder / run / "log.jsonl").read_text().splitlines())
-        return [line["loss"] for line in lines if line["event"] == "step"]
+        return [line["loss"] for line in self.log(run) if line["event"] == "step"]
 
     def drawn(self, *arguments: str, out: str = "futures.npy") -> bytes:
         self.run_program("dit-sample", "--checkpoint", "whole", "--device", "cpu", "--out", out, *arguments)
@@ -192,6 +194,8 @@ class Springs(unittest.TestCase):
         self.run_program("dit-train", *self.train, *settings(train__out="half"), "--resume",
                          "half/checkpoints/step-00000003")
         self.assertEqual(self.hashes("half", 6), whole)
+        told = [(line["event"], line["step"]) for line in self.log("half") if line["event"] in ("resume", "step")]
+        self.assertEqual(told[3:], [("resume", 3), ("step", 4), ("step", 5), ("step", 6)])
 
     def test_futures_are_written_as_npy(self):
         content = self.drawn("--starts", "others")

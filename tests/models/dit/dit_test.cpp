@@ -68,7 +68,7 @@ TEST_CASE("every published size has the published number of parameters") {
         Row{"DiT-L/8", 458578432, 458594816, 24}, Row{"DiT-XL/2", 674834720, 675129632, 28},
         Row{"DiT-XL/4", 675000704, 675074432, 28}, Row{"DiT-XL/8", 675664640, 675683072, 28}}) {
     DitOptions options;
-    options.name = row.name;
+    options.name = dtk::policies::parse_enum<dtk::models::DitPreset>(row.name).value();
     const Dit dit(options, at::kMeta);
     INFO(row.name);
     CHECK(count(dit, true) == row.trainable);

@@ -1,4 +1,5 @@
 #include <dtk/models/dit_options.h>
+#include <dtk/policies/enum_text.h>
 
 #include <limits>
 #include <stdexcept>
@@ -12,12 +13,12 @@ using dtk::test::error_text;
 namespace {
 
 DitOptions tiny() {
-  return {.name = "custom", .depth = 2, .hidden = 24, .heads = 3, .patch = 2, .image_size = 8};
+  return {.name = DitPreset::custom, .depth = 2, .hidden = 24, .heads = 3, .patch = 2, .image_size = 8};
 }
 
 DitOptions named(const std::string& name) {
   DitOptions options;
-  options.name = name;
+  options.name = dtk::policies::parse_enum<DitPreset>(name).value();
   return options;
 }
 
@@ -41,7 +42,7 @@ TEST_CASE("DiT sizes: as published") {
       const std::string name = std::string("DiT-") + row.letters + "/" + std::to_string(patch);
       const DitOptions options = resolved(named(name));
       INFO(name);
-      CHECK(options.name == name);
+      CHECK(dtk::policies::text_of(options.name) == name);
       CHECK(options.depth == row.depth);
       CHECK(options.hidden == row.hidden);
       CHECK(options.heads == row.heads);
@@ -50,10 +51,7 @@ TEST_CASE("DiT sizes: as published") {
       CHECK(resolved(options) == options);
     }
   }
-  CHECK_FALSE(published_size("custom"));
-  CHECK_FALSE(published_size("DiT-S/16"));
-  CHECK_FALSE(published_size("DiT-H/2"));
-  CHECK_FALSE(published_size(""));
+  CHECK_FALSE(published_size(DitPreset::custom));
 }
 
 TEST_CASE("DiT options: derived numbers") {
@@ -89,9 +87,6 @@ TEST_CASE("DiT options: custom needs all sizes") {
       "name: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; missing: "
       "model.patch; set them, or give a published name such as \"DiT-S/4\"");
   CHECK_THROWS_AS(options.tokens(), std::invalid_argument);
-  CHECK(only_problem(named("DiT-S/3")) ==
-        "name: model.name = \"DiT-S/3\" is not a known model; allowed: \"custom\" or DiT-S, DiT-B, DiT-L, "
-        "DiT-XL with /2, /4 or /8, such as \"DiT-S/4\"");
 }
 
 TEST_CASE("DiT options: divisions") {

@@ -91,7 +91,7 @@ planner::SimulationResult plan(const Row& row, int64_t batch) {
       kCuda,
       [&](const planner::EndOfPlan& end) {
         models::DitOptions model;
-        model.name = "DiT-XL/2";
+        model.name = dtk::models::DitPreset::xl_2;
         models::Dit dit(model, kCuda, policies::make_generator(kCuda, 1));
         for (const auto& [name, parameter] : dit.parameters()) {
           policies::claim(parameter, Category::parameters, "model");

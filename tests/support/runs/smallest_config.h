@@ -9,7 +9,7 @@ inline RunConfig smallest() {
   RunConfig config;
   config.train.steps = 1;
   config.policies = dit::policy_defaults();
-  dit::options_of(config).model.name = "DiT-S/4";
+  dit::options_of(config).model.name = dtk::models::DitPreset::s_4;
   dit::options_of(config).model.learn_sigma = false;  // the only value for rectified flow
   return config;
 }

@@ -53,7 +53,7 @@ TEST_CASE("config reader: values and their origins") {
   CHECK(loaded.config.train.steps == 50);
   CHECK(loaded.config.train.seconds == 20.0);
   CHECK(loaded.config.train.allow_thread_change);
-  CHECK(dit::options_of(loaded.config).model.name == "DiT-S/4");
+  CHECK(dit::options_of(loaded.config).model.name == dtk::models::DitPreset::s_4);
   CHECK(loaded.config.optimizer.lr == 3e-3);
   CHECK(loaded.config.data.batch == 32);
   CHECK(loaded.config.train.out == "runs/b#32");
@@ -397,8 +397,8 @@ TEST_CASE("config reader: files") {
 
 TEST_CASE("config reader: overrides") {
   CHECK(read(runnable + "data.batch = 8", {"data.batch = 4"}).config.data.batch == 4);
-  CHECK(dit::options_of(read(runnable, {"model.name=DiT-B/2"}).config).model.name == "DiT-B/2");
-  CHECK(dit::options_of(read(runnable, {"model.name=\"DiT-B/2\""}).config).model.name == "DiT-B/2");
+  CHECK(dit::options_of(read(runnable, {"model.name=DiT-B/2"}).config).model.name == dtk::models::DitPreset::b_2);
+  CHECK(dit::options_of(read(runnable, {"model.name=\"DiT-B/2\""}).config).model.name == dtk::models::DitPreset::b_2);
   CHECK(error_in(runnable, {"train.out=\"\""}) ==
         "--set train.out=\"\": train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
   CHECK(read(runnable, {"policies.ema.enabled=default"}).config.policies.ema.enabled == Enabled::by_default);

@@ -116,7 +116,7 @@ TEST_CASE("resume: which keys are what they were") {
 
 TEST_CASE("resume: what cannot change is refused with its reason") {
   RunConfig written = smallest();
-  dit::options_of(written).model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
+  dit::options_of(written).model = {.name = dtk::models::DitPreset::custom, .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
   RunConfig now = written;
   CHECK(resume_problem("c", "f", written, now).empty());
   now.train.steps = 200;

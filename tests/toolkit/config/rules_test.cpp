@@ -34,7 +34,7 @@ TEST_CASE("config rules: the model") {
   CHECK(dit::options_of(read(four, {"model.name=DiT-S/4", "model.depth=default", "model.hidden=default",
                                     "model.heads=default", "model.patch=default"})
                             .config)
-            .model.name == "DiT-S/4");
+            .model.name == dtk::models::DitPreset::s_4);
   CHECK(error_in("train.steps = 1", {"model.name=DiT-S/4", "model.depth=3"}) ==
         "--set model.depth=3: model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or set model.name "
         "= \"custom\"");

@@ -40,7 +40,7 @@ RunConfig custom_from_folder() {
                   .allow_thread_change = true,
                   .init_from = "weights \"a\".pt",
                   .init_key = "model"};
-  dit::options_of(config).model = {.name = "custom",
+  dit::options_of(config).model = {.name = dtk::models::DitPreset::custom,
                                    .depth = 2,
                                    .hidden = 24,
                                    .heads = 3,

@@ -407,7 +407,7 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
       "does not fit into memory.budget: the parameters alone take " +
           readable_bytes(highest.peak.of(policies::Category::parameters)) + " (" + parameters +
           " bytes), more than 1000 B (1000 bytes); use a smaller model or a larger device; a number alone is "
-          "bytes, larger sizes have a unit such as \"24GB\"");
+          "bytes: larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"");
 }
 
 TEST_CASE("no batch and no row that fits is an error of its own") {

@@ -159,8 +159,9 @@ TEST_CASE("out of memory: a budget without a unit is explained") {
   CHECK_THAT(message, Catch::StartsWith("memory budget of 2 bytes exceeded: "));
   CHECK_THAT(message,
              Catch::Contains(" asked for by model in phase build with 0 bytes alive; the state alone"));
-  CHECK_THAT(message, Catch::EndsWith("; memory.budget = 2 means 2 bytes: larger sizes have a unit, such as "
-                                      "\"2GB\" or \"1.5 GiB\""));
+  CHECK_THAT(message,
+             Catch::EndsWith("; a number alone is bytes: larger sizes have a unit, such as \"2GB\" or "
+                             "\"1.5 GiB\""));
   CHECK(memory(world)["refused"]["alive_bytes"] == 0);
 }
 

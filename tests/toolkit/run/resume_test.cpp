@@ -256,14 +256,21 @@ TEST_CASE("runs: a resumption reads each byte of its checkpoint once to compare 
   config.train.out = "whole";
   test::CountingFileSystem files;
   run_whole(config, files);
-  config.train.out = "branch";
+  files.remove_all("whole/checkpoints/step-00000020");
+  config.train.out = GENERATE("branch", "whole");  // a run of its own, or the same goes on
+  CAPTURE(config.train.out);
   files.start_counting_anew();
   const std::string checkpoint = "whole/checkpoints/step-00000016";
-  CHECK(run_whole(config, files, checkpoint).step == 20);
+  CHECK(run_whole(config, files, checkpoint).trained_steps == 4);
   for (const char* file : {"model", "optimizer", "ema"}) {
     const std::string name = checkpoint + "/" + file + ".safetensors";
     INFO(name);
     CHECK(files.bytes_read(name) == 2 * files.size(name));
+  }
+  for (const char* file : {"config.toml", "data.json", "state.json"}) {
+    const std::string name = checkpoint + "/" + file;
+    INFO(name);
+    CHECK(files.bytes_read(name) == files.size(name));
   }
 }
 

@@ -82,9 +82,9 @@ void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitPr
     }
   }
   if (keys.empty()) return;
-  rules.fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
-                               "fixed by model.name = " + toml_text(options_of(rules.config()).model.name) +
-                               "; " + rules.removal(keys) + ", or " + advise("model.name", "\"custom\""));
+  rules.fail(keys.front(), listed(keys, " and ") + is_or_are(keys) + "fixed by model.name = " +
+                               toml_text(options_of(rules.config()).model.name) + "; " + rules.removal(keys) +
+                               ", or " + advise("model.name", toml_text(models::DitPreset::custom)));
 }
 
 void check_diffusion(const RuleCheck& rules) {
@@ -285,11 +285,12 @@ bool Configuration::may_change_on_resume(const std::string& key) const {
 }
 
 std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {
-  const std::string& model = options_of(config).model.name;
+  const models::DitPreset model = options_of(config).model.name;
   const auto size = models::published_size(model);
   if (!size) return "";
   const auto text = [&](const std::string& name, int64_t value) {
-    return key == "model." + name ? name + " = " + toml_text(value) + " (" + model + ")" : std::string();
+    return key == "model." + name ? name + " = " + toml_text(value) + " (" + policies::text_of(model) + ")"
+                                  : std::string();
   };
   return text("depth", size->depth) + text("hidden", size->hidden) + text("heads", size->heads) +
          text("patch", size->patch);

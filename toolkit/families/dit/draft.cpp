@@ -21,11 +21,11 @@ struct PictureShape {
   int64_t image_size = 0, channels = 0, classes = 0;
 };
 
-std::string model_table(const std::string& name, const std::string& sizes, const PictureShape& shape) {
+std::string model_table(models::DitPreset name, const std::string& sizes, const PictureShape& shape) {
   return fmt::format(
       "[model]\nname = \"{}\"{}\nimage_size = {}\nchannels = {}\nclasses = {}\nclass_dropout = 0.1  # for "
       "guidance\n",
-      name, sizes, shape.image_size, shape.channels, shape.classes);
+      policies::text_of(name), sizes, shape.image_size, shape.channels, shape.classes);
 }
 
 /// A small one where no published one is quick enough, then the published ones that the size of the images
@@ -36,8 +36,8 @@ std::vector<ModelDraft> models_for(const PictureShape& shape) {
     model.image_size = shape.image_size;
     model.channels = shape.channels;
     model.classes = shape.classes;
-    const std::string name = model.name;
-    priced.emplace_back(forward_multiply_adds(model), ModelDraft{name, model_table(name, sizes, shape)});
+    priced.emplace_back(forward_multiply_adds(model),
+                        ModelDraft{policies::text_of(model.name), model_table(model.name, sizes, shape)});
   };
   const int64_t patch = shape.image_size % 4 == 0 ? 4 : shape.image_size % 2 == 0 ? 2 : 1;
   models::DitOptions own;
@@ -48,18 +48,19 @@ std::vector<ModelDraft> models_for(const PictureShape& shape) {
   add(own, fmt::format("  # no published size is quick enough here\ndepth = 6\nhidden = 192\nheads = 3\n"
                        "patch = {}",
                        patch));
-  for (const char* letters : {"S", "B", "L", "XL"}) {
-    for (const int64_t side : {8, 4, 2}) {
-      if (shape.image_size % side != 0 || shape.image_size / side < 4) continue;
-      models::DitOptions model;
-      model.name = fmt::format("DiT-{}/{}", letters, side);
-      add(model, fmt::format("  # {} tokens", (shape.image_size / side) * (shape.image_size / side)));
-    }
+  for (size_t i = 0; i < enum_texts(models::DitPreset()).size(); ++i) {
+    models::DitOptions model;
+    model.name = static_cast<models::DitPreset>(i);
+    const std::optional<models::DitSize> size = models::published_size(model.name);
+    if (!size || shape.image_size % size->patch != 0 || shape.image_size / size->patch < 4) continue;
+    add(model,
+        fmt::format("  # {} tokens", (shape.image_size / size->patch) * (shape.image_size / size->patch)));
   }
   std::sort(priced.begin(), priced.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   // The own one only below all others.
-  const auto custom =
-      std::find_if(priced.begin(), priced.end(), [](const auto& one) { return one.second.name == "custom"; });
+  const std::string own_name = policies::text_of(own.name);
+  const auto custom = std::find_if(priced.begin(), priced.end(),
+                                   [&](const auto& one) { return one.second.name == own_name; });
   std::rotate(priced.begin(), custom, custom + 1);
   std::vector<ModelDraft> models;
   for (auto& [cost, draft] : priced) models.push_back(std::move(draft));

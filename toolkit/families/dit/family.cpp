@@ -78,7 +78,7 @@ class Family final : public Configuration {
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DitOptions model = models::resolved(options_of(config).model);
-    return {.model = models::published_size(model.name) ? model.name : "DiT",
+    return {.model = models::published_size(model.name) ? policies::text_of(model.name) : "DiT",
             .sizes = sizes_of(model),
             .smaller = "model.name, or model.depth and model.hidden",
             .sample_name = "images",

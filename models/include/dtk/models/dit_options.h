@@ -9,10 +9,17 @@
 
 namespace dtk::models {
 
+/// The published sizes, each with patches of three sides: `xl_2` is DiT-XL/2.
+enum class DitPreset { custom, s_2, s_4, s_8, b_2, b_4, b_8, l_2, l_4, l_8, xl_2, xl_4, xl_8 };
+constexpr auto enum_texts(DitPreset) {
+  return std::array{"custom",  "DiT-S/2", "DiT-S/4", "DiT-S/8",  "DiT-B/2",  "DiT-B/4", "DiT-B/8",
+                    "DiT-L/2", "DiT-L/4", "DiT-L/8", "DiT-XL/2", "DiT-XL/4", "DiT-XL/8"};
+}
+
 /// The class-conditional diffusion transformer. `name` fixes depth, hidden, heads and patch for the
-/// published sizes; with "custom" all four must be given.
+/// published sizes; with `custom` all four must be given.
 struct DitOptions {
-  std::string name = "custom";
+  DitPreset name = DitPreset::custom;
   std::optional<int64_t> depth;   // L
   std::optional<int64_t> hidden;  // D
   std::optional<int64_t> heads;   // H
@@ -29,11 +36,7 @@ struct DitOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [name, depth, hidden, heads, patch, image_size, channels, classes, class_dropout, learn_sigma,
            mlp_ratio, mlp_dropout] = self;
-    visit(
-        "name", name,
-        "custom | DiT-S/2 | DiT-S/4 | DiT-S/8 | DiT-B/2 | DiT-B/4 | DiT-B/8 | DiT-L/2 | DiT-L/4 | DiT-L/8 | "
-        "DiT-XL/2 | DiT-XL/4 | DiT-XL/8",
-        "a published size, or custom: then depth, hidden, heads and patch are wanted");
+    visit("name", name, "", "a published size, or custom: then depth, hidden, heads and patch are wanted");
     visit("depth", depth, "[1, 1024]", "blocks");
     visit("hidden", hidden, "[4, 65536]", "width of a token, divisible by 4 and by heads");
     visit("heads", heads, "[1, 1024]", "of attention");
@@ -63,11 +66,11 @@ inline constexpr std::array<const char*, 3> dit_kept_results = {"attn_out", "pro
 inline constexpr const char* dit_checkpoint_target = "blocks.*";
 inline constexpr const char* dit_fp32_end = "final_layer";
 
-/// Depth, hidden, heads and patch of a published name ("DiT-XL/2"); nothing for any other name.
+/// Depth, hidden, heads and patch of a published size; nothing for `custom`.
 struct DitSize {
   int64_t depth, hidden, heads, patch;
 };
-std::optional<DitSize> published_size(const std::string& name);
+std::optional<DitSize> published_size(DitPreset name);
 
 /// A rule of DitOptions that spans several fields and is broken: which field, and what to do.
 struct DitProblem {

@@ -1,5 +1,7 @@
 #include "toolkit/families/dit/flops.h"
 
+#include <dtk/policies/enum_text.h>
+
 #include <cstdio>
 
 #include "support/catch.h"
@@ -10,7 +12,7 @@ namespace {
 
 models::DitOptions published(const std::string& name, int64_t latent_size) {
   models::DitOptions model;
-  model.name = name;
+  model.name = dtk::policies::parse_enum<models::DitPreset>(name).value();
   model.image_size = latent_size;
   return model;
 }

@@ -1,6 +1,6 @@
 // What the checkpointing engine costs a segment beyond the segment's own work: a chain of segments of one
 // scalar multiplication each, minus the same chain without the engine; likewise of a multiplication and a
-// tanh, whose result has to be made again: what is run again counts as cost. One side of
+// tanh, whose result has to be recomputed: what is recomputed counts as cost. One side of
 // checkpoint_overhead.py: a line "round" or "again" makes one round of both chains.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

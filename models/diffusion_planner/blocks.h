@@ -13,7 +13,7 @@
 
 namespace dtk::models::diffusion_planner {
 
-/// One forward pass. Captured by value in what runs inside a module, which may run again in backward.
+/// One forward pass. Captured by value in what runs inside a module, which backward may recompute.
 struct Pass {
   const Seam* seam;
   bool training;

@@ -114,7 +114,7 @@ Dit::Dit(const DitOptions& options, c10::Device device, std::optional<at::Genera
 
 // ---- forward ----
 
-// What runs inside a module captures the model and plain values only: a policy may run it again in the
+// What runs inside a module captures the model and plain values only: a policy may recompute it in the
 // backward pass, when everything else of this call is gone.
 at::Tensor Dit::forward(at::Tensor x, at::Tensor t, at::Tensor y, bool training,
                         const std::optional<at::Tensor>& drop) const {

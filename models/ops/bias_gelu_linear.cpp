@@ -1,7 +1,7 @@
 #include <dtk/models/counted_forward.h>
 #include <dtk/models/ops.h>
 
-#include "ops/linear_again.h"
+#include "ops/linear_recomputed.h"
 #include "ops/operator.h"
 #include "ops/operators.h"
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "ops/linear_again.h"
+#include "ops/linear_recomputed.h"
 
 namespace dtk::models {
 

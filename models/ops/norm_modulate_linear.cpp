@@ -1,7 +1,7 @@
 #include <dtk/models/counted_forward.h>
 #include <dtk/models/ops.h>
 
-#include "ops/linear_again.h"
+#include "ops/linear_recomputed.h"
 #include "ops/operator.h"
 #include "ops/operators.h"
 
@@ -32,7 +32,7 @@ struct NormModulateLinear : torch::autograd::Function<NormModulateLinear> {
   }
 };
 
-// Its x, a sum, is made again, too.
+// Its x, a sum, is recomputed, too.
 struct GatedAddNormModulateLinear : torch::autograd::Function<GatedAddNormModulateLinear> {
   static variable_list forward(AutogradContext* context, const Tensor& x, const Tensor& gate,
                                const Tensor& branch, const Tensor& shift, const Tensor& scale, double eps,

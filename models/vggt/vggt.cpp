@@ -179,7 +179,7 @@ Vggt::Vggt(const VggtOptions& options, c10::Device device, std::optional<at::Gen
 
 // ---- forward ----
 
-// A policy may run fn again in the backward pass, when everything else of this call is gone.
+// A policy may recompute fn in the backward pass, when everything else of this call is gone.
 at::Tensor Vggt::run(const std::string& path, std::function<at::Tensor(Tensors&&)> fn,
                      Tensors&& inputs) const {
   const auto as_list = [fn = std::move(fn)](Tensors&& in) { return pack(fn(std::move(in))); };

@@ -95,7 +95,7 @@ class CheckpointSegment::Frame::AWeight final : public SavedTensor {
   const int64_t version_;
 };
 
-// What backward can have without running the segment again; null for all else.
+// What backward can have without recomputing the segment; null for all else.
 std::unique_ptr<SavedTensor> CheckpointSegment::Frame::at_hand(const at::Tensor& tensor) {
   const Call& call = calls.back();
   const size_t inputs_of_call = in_forward == nullptr || below.lets_go() ? 0 : in_forward->size();

@@ -118,7 +118,7 @@ struct CheckpointPolicy::Effect {
   bool stepped = false;  // a training step is behind us, so there should be some
 };
 
-// Modules within a module may be segments too; they end with it, also when it is run again.
+// Modules within a module may be segments too; they end with it, also when it is recomputed.
 class CheckpointPolicy::Within : NotCopied {
  public:
   explicit Within(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {

@@ -122,7 +122,7 @@ class OffloadStore::Layer final : public SavedTensorLayer {
  public:
   Layer(std::shared_ptr<OffloadStore> store, uint64_t segment, std::string_view path, bool cpu_trains)
       : store_(std::move(store)), segment_(segment), path_(path), cpu_trains_(cpu_trains) {}
-  // What is made again in backward is needed at once.
+  // What is recomputed in backward is needed at once.
   bool keeps() const override { return false; }
 
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {

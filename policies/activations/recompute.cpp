@@ -212,7 +212,7 @@ void CheckpointSegment::Frame::check_same(size_t index, const at::Tensor& tensor
 void CheckpointSegment::Frame::mismatch(const std::string& path, const std::string& what,
                                         const std::string& cause) const {
   TORCH_CHECK(false, "checkpoint ", path, ": the recomputation ", what,
-              "; a segment must compute the same again: ", cause);
+              "; a segment must recompute the same: ", cause);
 }
 
 }  // namespace dtk::policies

@@ -1,4 +1,4 @@
-// One segment of checkpoint.h: what it takes to run it again. Made by checkpoint.cpp while forward runs, used
+// One segment of checkpoint.h: what it takes to recompute it. Made by checkpoint.cpp while forward runs, used
 // by recompute.cpp.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@
 
 namespace dtk::policies {
 
-/// What a tensor must look like when it is made again.
+/// What a tensor must look like when it is recomputed.
 struct TensorForm {
   at::DimVector sizes;
   at::ScalarType dtype;

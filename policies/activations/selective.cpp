@@ -169,7 +169,7 @@ void ReplayScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
   const SavedOperator& kept = kept_[next_++];
   TORCH_CHECK(op.operator_name() == kept.op.operator_name(), "checkpoint ", path_,
               ": the recomputation runs ", op.operator_name(), " where forward ran ", kept.op.operator_name(),
-              ", whose result is kept; a segment must compute the same again: look for a branch on a flag, "
+              ", whose result is kept; a segment must recompute the same: look for a branch on a flag, "
               "such as training mode, and for work done in the first call only");
   pass_over(op, *stack);
   {

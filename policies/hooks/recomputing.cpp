@@ -3,14 +3,14 @@
 namespace dtk::policies {
 namespace {
 
-thread_local bool running_again = false;
+thread_local bool is_recomputing = false;
 
 }  // namespace
 
 bool recomputing() {
-  return running_again;
+  return is_recomputing;
 }
 
-RecomputingScope::RecomputingScope() : again_(running_again, true) {}
+RecomputingScope::RecomputingScope() : again_(is_recomputing, true) {}
 
 }  // namespace dtk::policies

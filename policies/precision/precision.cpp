@@ -170,7 +170,7 @@ void Precision::put_in(Seam& seam) {
   seam.run = [inner = std::move(seam.run), paths = fp32_paths_, device = device_.type()](
                  std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     if (paths.find(path) == paths.end()) return inner(path, fn, std::move(inputs));
-    // Within `inner`, so that a segment that is run again casts again.
+    // Within `inner`, so that a recomputed segment casts again.
     const ModuleFn exact = [device, fn](Tensors&& in) {
       const AutocastGuard fp32(device, false);
       return fn(in_fp32(std::move(in)));

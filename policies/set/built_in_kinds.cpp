@@ -260,7 +260,7 @@ class InferenceKind final : public BuiltIn {
 
 }  // namespace
 
-// The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
+// The order of the seam's layers, from the inside out: a segment that checkpointing recomputes must meet the
 // casts and the attention of its first run.
 std::vector<const PolicyKind*> built_in_kinds() {
   static const PrecisionKind precision("precision");

@@ -67,9 +67,9 @@ int64_t flops_of(const planner::SimulationResult& plan, const std::string& modul
   return std::max<int64_t>(1, flops);
 }
 
-int64_t made_again_by(const planner::Observed& seen, const std::string& module) {
+int64_t recomputed_held_by(const planner::Observed& seen, const std::string& module) {
   int64_t most = 0;
-  for (const auto& [path, bytes] : seen.made_again_by) {
+  for (const auto& [path, bytes] : seen.recomputed_held_by) {
     if (is_within(path, module)) most = std::max(most, bytes);
   }
   return most;
@@ -152,7 +152,7 @@ class Search {
     for (Target& target : targets_) {
       if (!target.has_gain()) continue;
       SegmentLevel& level = target.levels[kRecomputed];
-      level.working_bytes = made_again_by(seen, target.path);
+      level.working_bytes = recomputed_held_by(seen, target.path);
       level.flops = flops_of(seen.plan, target.path);
     }
     for (size_t i = 0; i < job_.keeps.size(); ++i) add_named(kFirstNamed + i, seen);
@@ -188,7 +188,7 @@ class Search {
       const int64_t more = saved_by(seen, target.path) - saved_by(recomputed, target.path);
       target.levels[level] = {
           .kept_bytes = target.levels[kRecomputed].kept_bytes + std::max<int64_t>(0, more),
-          .working_bytes = made_again_by(seen, target.path),
+          .working_bytes = recomputed_held_by(seen, target.path),
           .flops = flops_of(seen.plan, target.path)};
     }
   }

@@ -41,7 +41,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   more["step_flops"] = {{"forward", plan.step.forward},
                         {"backward", plan.step.backward},
                         {"recomputed", plan.step.recomputed},
-                        {"attention_again", plan.step.attention_again}};
+                        {"attention_again", plan.step.attention_recomputed}};
   more["seconds"] = plan.seconds;
   more["beside"] = {{"device", planner::bytes_beside(plan.terms)},
                     {"allocator", planner::allocated_beside(plan.terms)}};
@@ -130,8 +130,8 @@ nlohmann::ordered_json explanation_json(const planner::Explanation& why) {
   if (const auto& with = why.recomputed) {
     json["recomputed"] = {{"segments", why.segments},
                           {"saved", with->saved},
-                          {"made_again", with->made_again.bytes},
-                          {"made_again_in", with->made_again.path},
+                          {"made_again", with->recomputed_held.bytes},
+                          {"made_again_in", with->recomputed_held.path},
                           {"fetched", with->fetched.bytes},
                           {"fetched_in", with->fetched.path},
                           {"peak", peak_json(*with)}};

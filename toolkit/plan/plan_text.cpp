@@ -179,7 +179,7 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms, const Byt
   return text.empty() ? "" : "\nwhat a device adds\n" + text;
 }
 
-// What forward operators that run again in a steady step's backward cost.
+// What forward operators that a steady step's backward recomputes cost.
 std::string recomputed_text(const Plan& plan) {
   return plan.step.recomputed == 0 ? "0" : flops_text(plan.step.recomputed);
 }
@@ -417,8 +417,8 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
   }
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
   return fmt::format(
-      "{}all {} combinations of the policies, in {:.2f} s; recomputed: forward FLOPs that a "
-      "step runs again\noff is: {}{}{}\n{}",
+      "{}all {} combinations of the policies, in {:.2f} s; recomputed: forward FLOPs that "
+      "backward recomputes\noff is: {}{}{}\n{}",
       first_line_of(name, rows.front().plan), rows.size(), seconds, baselines(loaded), scratch_text(rows),
       placement ? line("placement", placement_text(*placement)) : "", aligned(cells));
 }

@@ -35,7 +35,7 @@ struct CheckpointPlacement {
   friend bool operator==(const CheckpointPlacement&, const CheckpointPlacement&) = default;
 };
 
-/// Makes `checkpoint` compute the modules `recomputed` again, all but what `keeps` has: keep = "block", or
+/// Makes `checkpoint` recompute the modules `recomputed`, all but what `keeps` has: keep = "block", or
 /// a list of names, of some modules where they differ.
 void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
                const ResultsByModule& keeps);

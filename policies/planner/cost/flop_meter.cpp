@@ -44,8 +44,8 @@ void FlopMeter::repeat_since(const CountedFlops& before, int64_t times) {
         !__builtin_mul_overflow(now - then, times, &more) && !__builtin_add_overflow(now, more, &more);
     now = fits ? more : std::numeric_limits<int64_t>::max();  // more than anybody computes
   };
-  for (int64_t Flops::*const pass :
-       {&Flops::forward, &Flops::backward, &Flops::recomputed, &Flops::attention_again, &Flops::without_grad})
+  for (int64_t Flops::*const pass : {&Flops::forward, &Flops::backward, &Flops::recomputed,
+                                     &Flops::attention_recomputed, &Flops::without_grad})
     repeat(current_.flops.*pass, before.flops.*pass);
   for (auto& [path, flops] : current_.recomputed) {
     const auto then = before.recomputed.find(path);
@@ -70,7 +70,7 @@ void FlopMeter::add(const OperatorFlops& flops) {
   if (recomputed && path.empty()) path = policies::backward_place().path;
   const std::lock_guard lock(mutex_);
   Flops& now = current_.flops;
-  now.attention_again += flops.again;
+  now.attention_recomputed += flops.recomputed;
   const auto add = [&](int64_t& sum) {
     if (__builtin_add_overflow(sum, flops.asked, &sum)) sum = std::numeric_limits<int64_t>::max();
   };

@@ -17,7 +17,7 @@ namespace dtk::planner {
 struct CountedFlops {
   Flops flops;
   std::map<std::string, int64_t>
-      recomputed;  // Flops::recomputed by the module that runs again; "" outside of all
+      recomputed;  // Flops::recomputed by the module that is recomputed; "" outside of all
 };
 
 /// Counts every operator call of the process while alive; one at a time. Thread-safe.

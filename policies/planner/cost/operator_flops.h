@@ -8,8 +8,8 @@
 namespace dtk::planner {
 
 struct OperatorFlops {
-  int64_t asked = 0;  // of the operator's result
-  int64_t again = 0;  // of what its kernel makes again because forward did not keep it
+  int64_t asked = 0;       // of the operator's result
+  int64_t recomputed = 0;  // of what its kernel recomputes because forward did not keep it
 };
 
 using FlopRule = OperatorFlops (*)(c10::ArrayRef<c10::IValue> arguments);

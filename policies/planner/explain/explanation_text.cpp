@@ -158,7 +158,7 @@ std::string more_or_fewer(int64_t change) {
   return change == 0 ? "the same" : digits(std::abs(change)) + (change > 0 ? " more" : " fewer");
 }
 
-std::string held_line(const char* name, const HeldAgain& held, const char* how) {
+std::string held_line(const char* name, const HeldInBackward& held, const char* how) {
   if (held.bytes == 0) return "";
   return line(name, "backward holds at most " + bytes_text(held.bytes) + " that it " + how + ", in " +
                         (held.path.empty() ? "no module" : held.path));
@@ -170,7 +170,7 @@ std::string segments_lines(const Explanation& why) {
   std::string text =
       line("segments", why.segments + ": " + bytes_text(with.saved) + " are saved instead of " +
                            digits(why.plain.saved) + ": " + more_or_fewer(with.saved - why.plain.saved));
-  return text + held_line("recompute", with.made_again, "recomputed") +
+  return text + held_line("recompute", with.recomputed_held, "recomputed") +
          held_line("fetched", with.fetched, "fetched from host memory");
 }
 

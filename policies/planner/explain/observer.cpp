@@ -81,11 +81,11 @@ void Observer::kept(uint64_t id, const at::Tensor& tensor) {
   entry->second.bytes = block->bytes;
   if (!again) return;
   // What a forward operator saves was made by one; a copy from host memory is born outside of all.
-  InBackward& now = offloads_ && block->operation == 0 ? fetched_ : made_again_;
+  InBackward& now = offloads_ && block->operation == 0 ? fetched_ : recomputed_;
   entry->second.again = &now;
   now.bytes += block->bytes;
-  if (&now == &made_again_) {
-    int64_t& most = made_again_by_[holder.path];
+  if (&now == &recomputed_) {
+    int64_t& most = recomputed_by_[holder.path];
     most = std::max(most, now.bytes);
   }
   if (now.bytes > now.most.bytes) now.most = {now.bytes, holder.path};
@@ -169,9 +169,9 @@ void Observer::report(Observed& observed) {
     if (std::none_of(observed.segments.begin(), observed.segments.end(), same))
       observed.segments.push_back({path, 0, 0, 0, "no forward pass that backward followed ran it"});
   }
-  observed.made_again = made_again_.most;
+  observed.recomputed_held = recomputed_.most;
   observed.fetched = fetched_.most;
-  observed.made_again_by = made_again_by_;
+  observed.recomputed_held_by = recomputed_by_;
   for (const auto& [phase, peak] : peaks_) observed.places[phase] = peak.place;
 }
 

@@ -36,7 +36,7 @@ class Observer final : public policies::JobObserver {
  private:
   struct InBackward {
     int64_t bytes = 0;  // now
-    HeldAgain most = {};
+    HeldInBackward most = {};
   };
   struct Live {
     int64_t bytes = 0;
@@ -64,8 +64,8 @@ class Observer final : public policies::JobObserver {
   std::set<std::string> ran_;  // modules, with or without grad mode
   std::vector<std::string> order_;
   bool saved_any_ = false, backward_ = false;
-  InBackward made_again_, fetched_;
-  std::map<std::string, int64_t> made_again_by_;  // by path
+  InBackward recomputed_, fetched_;
+  std::map<std::string, int64_t> recomputed_by_;  // by path
   std::map<uint64_t, std::string> names_;         // of parameters
   std::map<std::string, Peak> peaks_;             // by phase
 };

@@ -116,7 +116,7 @@ TEST_CASE("with the policies on their defaults the driving model keeps a tenth, 
   const int64_t none = kept_per_sample(plain), kept = kept_per_sample(all);
   const planner::Flops step = planned_training(all, cuda).steady_step();
   const planner::Flops step_without = planned_training(plain, cuda).steady_step();
-  CAPTURE(none, kept, step.forward, step.backward, step.recomputed, step.attention_again);
+  CAPTURE(none, kept, step.forward, step.backward, step.recomputed, step.attention_recomputed);
   CHECK(none == 1'166'402'892);
   CHECK(kept == 99'744'635);
   CHECK(10 * kept <= none);

@@ -75,7 +75,7 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   // Each block runs again, but for nothing that is a product: an early stop saves element-wise operators
   // only.
   CHECK(step.recomputed == 4 * 28 * block_flops(model));
-  CHECK(step.attention_again == int64_t{4} * 28 * 2 * 256 * 256 * 1152);
+  CHECK(step.attention_recomputed == int64_t{4} * 28 * 2 * 256 * 256 * 1152);
   CHECK(step.without_grad == 0);
 }
 
@@ -124,11 +124,11 @@ TEST_CASE("without checkpointing and fused attention nothing is recomputed, and 
   CHECK(off.forward + off.backward + 16 * gradients_of_inputs(model) ==
         16 * dit::training_flops_per_image(model));
   CHECK(off.recomputed == 0);
-  CHECK(off.attention_again == 0);
+  CHECK(off.attention_recomputed == 0);
   CHECK(on.forward == off.forward);
   CHECK(on.backward == off.backward);
   CHECK(on.recomputed == 16 * *model.depth * block_flops(model));
-  CHECK(on.attention_again > 0);
+  CHECK(on.attention_recomputed > 0);
 }
 
 TEST_CASE("products, convolutions and attention are counted by their shapes") {
@@ -178,5 +178,5 @@ TEST_CASE("a fused attention makes its scores again in backward") {
     torch::autograd::backward({at::scaled_dot_product_attention(q, k, v).sum()}, {});
   });
   const int64_t product = 2 * (2 * 3 * 5) * 11 * 8;
-  CHECK(flops == Flops{.forward = 2 * product, .backward = 4 * product, .attention_again = product});
+  CHECK(flops == Flops{.forward = 2 * product, .backward = 4 * product, .attention_recomputed = product});
 }

@@ -146,11 +146,12 @@ TEST_CASE("explain: all segments together, and what backward recomputes") {
   for (const c10::Device device : {kCpu, kCuda}) {
     const Explanation why = explained(Job(device));
     REQUIRE(why.recomputed);
-    CHECK_FALSE((why.plain.made_again.bytes || why.plain.fetched.bytes || why.recomputed->fetched.bytes));
+    CHECK_FALSE(
+        (why.plain.recomputed_held.bytes || why.plain.fetched.bytes || why.recomputed->fetched.bytes));
     // Inputs of mix, squash and blend, and x of the loss; blend makes three again, of which it had none.
     CHECK(why.recomputed->saved == 4 * kActivation);
-    CHECK(why.recomputed->made_again.path == "blend");
-    CHECK(why.recomputed->made_again.bytes == 2 * kActivation);
+    CHECK(why.recomputed->recomputed_held.path == "blend");
+    CHECK(why.recomputed->recomputed_held.bytes == 2 * kActivation);
     CHECK(why.segments == "all of them");
   }
 }

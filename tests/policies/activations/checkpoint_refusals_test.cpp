@@ -50,7 +50,7 @@ std::string backward_error(const ModuleFn& fn, Tensors&& inputs) {
 
 TEST_CASE("a recomputation of another form is refused with both forms and the likely cause", "[device]") {
   Fixture fixture;
-  const std::string same = "; a segment must compute the same again: ";
+  const std::string same = "; a segment must recompute the same: ";
   int run = 0;
   SECTION("a tensor of another size") {
     const ModuleFn grows = [&](Tensors&& in) {
@@ -183,7 +183,7 @@ TEST_CASE("a layer that returns a growing cache is refused, also where backward 
   };
   checkpoint("blocks.2", layer, {ones({3, 4})});  // of an earlier token
   const std::string cause =
-      "; a segment must compute the same again: dimension 0 grew, as that of a cache which each call appends "
+      "; a segment must recompute the same: dimension 0 grew, as that of a cache which each call appends "
       "to: switch such a cache off in training, or leave this module out of the segments; else look for a "
       "counter or a flag that changed between forward and backward";
   CHECK(backward_error(layer, {ones({3, 4})}) ==

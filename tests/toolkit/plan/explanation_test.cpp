@@ -112,7 +112,7 @@ TEST_CASE("what an offloading job holds again was fetched, not made") {
     loaded.config.policies.precision.enabled = Enabled::off;
     const planner::Explanation why = explained(make_plan(loaded, device), device);
     REQUIRE(why.recomputed);
-    CHECK(why.recomputed->made_again.bytes == 0);
+    CHECK(why.recomputed->recomputed_held.bytes == 0);
     CHECK(why.recomputed->fetched.path == "blocks.0");
     // All that the block saves but the condition (20, 16), which the block after it has brought already.
     const auto& segments = why.plain.segments;

@@ -178,7 +178,7 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
     CHECK(segments.at("x_embedder").gain <= 0);
     CHECK_FALSE(segments.at("x_embedder").reason.empty());
     CHECK(why.plain.max_gain() < why.plain.saved);
-    CHECK(why.recomputed->made_again.path == "blocks.0");
+    CHECK(why.recomputed->recomputed_held.path == "blocks.0");
     CHECK(why.alternatives.size() == 5);
   }
 }

@@ -13,7 +13,7 @@ namespace dtk::models {
 at::Tensor norm_modulate(const Seam& seam, const at::Tensor& x, const at::Tensor& shift,
                          const at::Tensor& scale, double eps);
 
-/// The layer of norm_modulate(). Fused, what the layer reads is made again in backward.
+/// The layer of norm_modulate(). Fused, what the layer reads is recomputed in backward.
 at::Tensor norm_modulate_linear(const Seam& seam, const at::Tensor& x, const at::Tensor& shift,
                                 const at::Tensor& scale, double eps, const Linear& linear);
 
@@ -21,11 +21,11 @@ at::Tensor norm_modulate_linear(const Seam& seam, const at::Tensor& x, const at:
 at::Tensor gated_add(const Seam& seam, const at::Tensor& x, const at::Tensor& gate, at::Tensor branch);
 
 /// fc2(gelu(fc1(x))), tanh form, with elements dropped before fc2. What fc1 makes may be kept as fc1_out:
-/// fused, without the layer's bias. Fused and without dropout, gelu's result is made again in backward.
+/// fused, without the layer's bias. Fused and without dropout, gelu's result is recomputed in backward.
 at::Tensor mlp(const Seam& seam, const Linear& fc1, const Linear& fc2, at::Tensor x, double dropout);
 
 /// {y, fc2(gelu(fc1(norm_modulate(y))))} with y = gated_add(x, gate, branch), mlp() through Seam::rows. What
-/// fc2 makes may be kept as fc2_out. Fused and without dropout, y and what the layers read are made again in
+/// fc2 makes may be kept as fc2_out. Fused and without dropout, y and what the layers read are recomputed in
 /// backward.
 std::pair<at::Tensor, at::Tensor> gated_add_mlp(const Seam& seam, at::Tensor x, const at::Tensor& gate,
                                                 at::Tensor branch, const at::Tensor& shift,

@@ -36,13 +36,13 @@ at::Tensor bias_gelu(const at::Tensor& x, const at::Tensor& bias);
 
 /// norm_modulate(x, shift, scale)·weightᵀ + weight_bias: weight (out, D), weight_bias (out) or undefined.
 /// Under autocast the product and its result are of autocast's type, else of the weight's. Neither the
-/// product's input, 2 D a token in bf16, nor a cast of the weight is kept: backward makes both again, in one
+/// product's input, 2 D a token in bf16, nor a cast of the weight is kept: backward recomputes both, in one
 /// pass each, and the gradient takes the input's memory. Keeps x, shift, scale and the weight.
 at::Tensor norm_modulate_linear(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale,
                                 double eps, const at::Tensor& weight, const at::Tensor& weight_bias);
 
 /// {y, norm_modulate_linear(y, shift, scale, eps, weight, weight_bias)} with y = gated_add(x, gate, branch),
-/// which is made again in backward, too: keeps x, gate, branch, shift, scale and the weight.
+/// which is recomputed in backward, too: keeps x, gate, branch, shift, scale and the weight.
 std::pair<at::Tensor, at::Tensor> gated_add_norm_modulate_linear(
     const at::Tensor& x, const at::Tensor& gate, const at::Tensor& branch, const at::Tensor& shift,
     const at::Tensor& scale, double eps, const at::Tensor& weight, const at::Tensor& weight_bias);

@@ -50,7 +50,7 @@ using Rows =
 
 /// Whether a module is to call a fused operator, by its name in LibTorch's dispatcher
 /// ("dtk::gated_add"), in place of the composed form that it has as well. The answer is the same when
-/// the module runs again.
+/// the module is recomputed.
 using Fuses = std::function<bool(std::string_view op)>;
 
 /// How results that later modules read wait for them, in a pass without gradient: made ready for the reader

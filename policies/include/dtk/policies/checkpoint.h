@@ -24,21 +24,21 @@ namespace dtk::policies {
 /// What checkpointing did so far in the process. Thread-safe to read.
 struct CheckpointCounts {
   int64_t segments = 0;     // forward runs that were checkpointed
-  int64_t recomputes = 0;   // segments run again
+  int64_t recomputes = 0;   // segments recomputed
   int64_t early_stops = 0;  // of these, stopped at the last tensor needed
   int64_t dropped = 0;      // tensors that forward did not keep
 };
 CheckpointCounts checkpoint_counts();
 
 /// Runs fn(inputs) as one segment and returns its outputs; inputs and outputs may be undefined, and need a
-/// gradient or not. In backward fn runs again on the same inputs, on the thread that needs it, with grad mode
-/// and with the random state (of the CPU and of the inputs' device), autocast state, deterministic flags,
-/// attention backends and module path of this call; it must compute the same from them, read no other tensors
-/// that need a gradient than its inputs and parameters, and change no other state when recomputing(). Without
-/// grad mode this is fn(inputs). `path` names the segment in errors.
+/// gradient or not. In backward fn is recomputed on the same inputs, on the thread that needs it, with grad
+/// mode and with the random state (of the CPU and of the inputs' device), autocast state, deterministic
+/// flags, attention backends and module path of this call; it must compute the same from them, read no other
+/// tensors that need a gradient than its inputs and parameters, and change no other state when recomputing().
+/// Without grad mode this is fn(inputs). `path` names the segment in errors.
 ///
 /// Segments nest. autograd::grad, retain_graph and create_graph (double backward) work; each backward pass
-/// recomputes what it needs. Nothing is traversed beyond the graph of forward. What is made again is freed
+/// recomputes what it needs. Nothing is traversed beyond the graph of forward. What is recomputed is freed
 /// when its node's backward is done; the inputs, when the whole segment's is.
 ///
 /// A batch norm in training on the CPU computes its batch's statistics in forward only: they, 2 numbers a
@@ -59,7 +59,7 @@ CheckpointCounts checkpoint_counts();
 /// draw from the default generators of its devices; where flags or backends have changed since forward,
 /// nothing else may compute.
 ///
-/// `keep`: results that are kept too; the operators that made them are not run again, and draw the random
+/// `keep`: results that are kept too; the operators that made them are not recomputed, and draw the random
 /// numbers that they drew. All others up to the last tensor that backward needs are, also those that only led
 /// to a kept result. Costs forward and recomputation about a microsecond for each operator of the segment.
 Tensors checkpoint(std::string_view path, const ModuleFn& fn, Tensors&& inputs,

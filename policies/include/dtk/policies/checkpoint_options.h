@@ -15,7 +15,7 @@ namespace dtk::policies {
 /// `block` nothing, `all` everything, `offload` everything, in host memory; `listed` what a list has.
 /// `automatic`: a planner has yet to choose the targets that keep nothing; the policy itself refuses it.
 /// The four sets are results of a transformer block by their names in the model's code. `elementwise`:
-/// qkv_out, attn_out, proj_out, fc1_out and fc2_out, so that no product of tokens runs again; `attention`:
+/// qkv_out, attn_out, proj_out, fc1_out and fc2_out, so that no product of tokens is recomputed; `attention`:
 /// attn_out, proj_out and fc2_out; `gates`: proj_out and fc2_out, which the gradients of adaLN's gates read;
 /// `fc2`: fc2_out.
 enum class KeepWord { all, automatic, block, offload, elementwise, attention, gates, fc2, listed };
@@ -63,7 +63,7 @@ struct CheckpointOptions {
   // Consecutive matches in one segment. More than 1 keeps fewer inputs, but backward then holds what all of
   // them save at once: the peak is lower only where the inputs not kept weigh more than that.
   int64_t segment = 1;
-  // Kept results cost their bytes in every segment and save running again the operators that made them.
+  // Kept results cost their bytes in every segment and save recomputing the operators that made them.
   SegmentKeeps keep = KeepWord::block;
   // Where keep offloads: what lies in smaller storages stays on the device, as a copy costs more than it
   // frees.

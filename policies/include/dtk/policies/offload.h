@@ -46,7 +46,7 @@ class SavedTensorStack;
 /// latest call instead of beginning one.
 ///
 /// Not copied: leaves that need a gradient, such as parameters, and their views, which stay anyway; what
-/// checkpointing makes again in backward; what lies on the CPU, unless all inputs do. A storage that several
+/// checkpointing recomputes in backward; what lies on the CPU, unless all inputs do. A storage that several
 /// tensors lie in, or that several segments save, is copied once. A storage that something else keeps alive,
 /// but a parameter's, is copied but not freed, and backward takes it from there.
 ///

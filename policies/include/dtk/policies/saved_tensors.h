@@ -38,10 +38,10 @@ class SavedTensorLayer {
  public:
   virtual ~SavedTensorLayer() = default;
   /// `tensor` is a leaf that needs a gradient or detached; it shares the original's storage and version
-  /// counter. Keep it by below.pack(tensor), or return an object that can make it again. Runs without grad
+  /// counter. Keep it by below.pack(tensor), or return an object that can recompute it. Runs without grad
   /// mode.
   virtual std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) = 0;
-  /// False for a layer that lets tensors go and makes them again, such as checkpointing, or has them
+  /// False for a layer that lets tensors go and recomputes them, such as checkpointing, or has them
   /// elsewhere meanwhile.
   virtual bool keeps() const { return true; }
   /// True for a layer that neither holds a tensor nor passes it on. It is given the original, which spares
@@ -77,7 +77,7 @@ class SavedTensorStack {
   const SavedTensorLayer* top() const;
   /// Whether a layer lets tensors go.
   bool lets_go() const;
-  /// The same layers without those that do not keep: where a tensor goes that was just made again.
+  /// The same layers without those that do not keep: where a tensor goes that was just recomputed.
   SavedTensorStack keepers() const;
 
  private:

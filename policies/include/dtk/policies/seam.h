@@ -59,7 +59,7 @@ using Rows =
 
 /// Whether a module is to call a fused operator, by its name in LibTorch's dispatcher
 /// ("dtk::gated_add"), in place of the composed form that it has as well. The answer is the same when
-/// the module runs again.
+/// the module is recomputed.
 using Fuses = std::function<bool(std::string_view op)>;
 
 /// The functions a model calls. A policy replaces those it needs by ones that call what was there.
@@ -74,7 +74,7 @@ struct Seam {
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice
   Seam();
 
-  /// run() for a module of one tensor: module(input). The module is copied, as it may run again in
+  /// run() for a module of one tensor: module(input). The module is copied, as it may be recomputed in
   /// backward; holders of torch::nn share what they hold.
   at::Tensor module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
                     at::Tensor input) const;

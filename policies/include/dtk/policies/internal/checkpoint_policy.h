@@ -41,7 +41,7 @@ class CheckpointPolicy final : public Policy {
   void before_step() override;
   PolicyReport report() const override;
 
-  /// The segments, each a list of consecutive paths. A forward pass may leave members out or run them again:
+  /// The segments, each a list of consecutive paths. A forward pass may leave members out or run them twice:
   /// what follows then is a segment of its own.
   const std::vector<std::vector<std::string>>& segments() const { return segments_; }
 

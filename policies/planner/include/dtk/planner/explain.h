@@ -37,7 +37,7 @@ struct SegmentGain {
 };
 
 /// What backward keeps that it did not find kept: the most at once.
-struct HeldAgain {
+struct HeldInBackward {
   int64_t bytes = 0;
   std::string path;  // module
 };
@@ -78,10 +78,10 @@ struct Observed {
   /// path that they named. The rest several hold, or operators without a path.
   std::map<std::string, int64_t> kept_by;
   std::vector<SegmentGain> segments;  // in the order in which they ran first
-  HeldAgain made_again;               // by recomputed segments
-  HeldAgain fetched;                  // from host memory
-  /// As made_again, of the instants at which a module of that path had just made something again.
-  std::map<std::string, int64_t> made_again_by;
+  HeldInBackward recomputed_held;     // by recomputed segments
+  HeldInBackward fetched;             // from host memory
+  /// As recomputed_held, of the instants at which a module of that path had just recomputed something.
+  std::map<std::string, int64_t> recomputed_held_by;
   LargestParameter largest;
   std::map<std::string, PeakPlace> places;  // by phase
 

@@ -30,7 +30,7 @@ struct ScratchBytes {
 };
 using MeasuredScratch = std::map<OperatorCall, ScratchBytes>;
 
-/// Calls of one plan as they can be made again, each once.
+/// Calls of one plan as they can be repeated, each once.
 struct NotedCalls;
 
 struct PlannedScratch {

@@ -1,4 +1,4 @@
-// A linear layer that keeps neither its input nor autocast's copy of its weight: backward makes both again,
+// A linear layer that keeps neither its input nor autocast's copy of its weight: backward recomputes both,
 // by one pass over memory each, and lets the gradient take the input's place.
 #pragma once
 #include <ATen/autocast_mode.h>

@@ -100,7 +100,7 @@ class OwnPolicy(unittest.TestCase):
         self.run_program("dit-train", "--resume", "half", "--device", "cpu", "--set", "train.steps=8")
         lines = [json.loads(line) for line in (self.folder / "half/log.jsonl").read_text().splitlines()]
         told = [(line["event"], line["step"]) for line in lines if line["event"] in ("resume", "step")]
-        self.assertEqual(told[6:], [("resume", 6), ("step", 7), ("step", 8)])
+        self.assertEqual(told[-3:], [("resume", 6), ("step", 7), ("step", 8)])
         self.run_program("dit-sample", "--checkpoint", "run", "--device", "cpu", "--out", "grid.png")
         self.assertEqual((self.folder / "grid.png").read_bytes()[:4], b"\x89PNG")
         self.run_program("dit-export", "--checkpoint", "run", "--out", "all.safetensors")

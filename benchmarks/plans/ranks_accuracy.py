@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/integration/support"))
 from ranks import environment, free_port  # noqa: E402
 
 

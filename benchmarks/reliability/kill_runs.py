@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/integration"))
+sys.path.insert(0, str(ROOT / "tests/integration/support"))
 from programs import TENSOR_FILES, settings, write_inputs  # noqa: E402
 from ranks import environment, free_port  # noqa: E402
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/integration"))
+sys.path.insert(0, str(ROOT / "tests/integration/support"))
 from programs import TENSOR_FILES, settings, write_inputs  # noqa: E402
 from ranks import free_port, processes_of  # noqa: E402
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/integration")]
+sys.path[:0] = [str(ROOT / "tests/integration/support")]
 from hosts import TwoHosts, missing  # noqa: E402
 from programs import settings, write_inputs  # noqa: E402
 from ranks import environment, free_port  # noqa: E402

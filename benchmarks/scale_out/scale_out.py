@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks/support"), str(ROOT / "tests/integration")]
+sys.path[:0] = [str(ROOT / "benchmarks/support"), str(ROOT / "tests/integration/support")]
 from ranks import environment, free_port  # noqa: E402
 from step_pairs import LEAST_PAIRS, Side, spread, times  # noqa: E402
 

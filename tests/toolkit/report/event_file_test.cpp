@@ -1,4 +1,4 @@
-// Event files byte by byte; tests/integration/tensorboard_test.py reads them with TensorBoard itself.
+// Event files byte by byte; tests/integration/exchange/tensorboard_test.py reads them with TensorBoard itself.
 #include "toolkit/report/event_file.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The page's parts; tests/integration/report_page_test.py reads that of a run as XML, number by number.
+// The page's parts; tests/integration/reports/report_page_test.py reads that of a run as XML, number by number.
 #include "toolkit/report/page.h"
 
 #include "support/catch.h"

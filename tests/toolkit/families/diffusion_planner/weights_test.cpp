@@ -1,6 +1,6 @@
 // Weights of the driving model: as the original's trainers write them, what does not fit, and back.
 //
-// Whether PyTorch itself reads and writes them so is for tests/integration/diffusion_planner_weights_test.py.
+// Whether PyTorch itself reads and writes them so is for tests/integration/exchange/diffusion_planner_weights_test.py.
 #include <ATen/ATen.h>
 
 #include "support/catch.h"

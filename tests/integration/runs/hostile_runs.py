@@ -13,7 +13,7 @@ from data_runs import DATA, IDX_OFF, npy
 from programs import CLASSES, SIDE, ProgramTest, execute
 
 FAILURE, CONFIGURATION = 1, 2
-CORPUS = Path(__file__).resolve().parent.parent / "fuzz/corpus"
+CORPUS = Path(__file__).resolve().parents[2] / "fuzz/corpus"
 IMAGES_OFF = {**IDX_OFF, "data__kind": "images"}
 
 
@@ -67,7 +67,7 @@ class WithoutAnEnd(ProgramTest):
 class Names(ProgramTest):
     def test_what_a_tensor_is_called_does_nothing_to_the_terminal(self):
         shutil.copy(CORPUS / "safetensors/escape_name", self.folder / "evil.safetensors")
-        config = str(Path(__file__).resolve().parents[2] / "configs/base.toml")
+        config = str(Path(__file__).resolve().parents[3] / "configs/base.toml")
         result = execute(
             programs.EXPORT, self.folder, "--checkpoint", "evil.safetensors", "--config", config, "--out", "out.pt"
         )

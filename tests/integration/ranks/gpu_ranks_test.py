@@ -6,10 +6,11 @@ import sys
 import unittest
 from pathlib import Path
 
-import programs
-from ranks import JOB, RanksTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from gpu import SKIPPED  # noqa: E402
+from ranks import JOB, RanksTest  # noqa: E402
 
-SKIPPED = 77
 GPUS = 0
 
 

@@ -8,8 +8,9 @@ import xml.etree.ElementTree as xml
 from base64 import b64decode
 from pathlib import Path
 
-import programs
-from programs import CLASSES, SIDE, STEPS, ProgramTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from programs import CLASSES, SIDE, STEPS, ProgramTest  # noqa: E402
 
 PREFETCH = 2  # data.prefetch's default
 

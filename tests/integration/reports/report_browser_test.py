@@ -15,8 +15,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import programs
-from programs import STEPS, ProgramTest, execute, settings, write_inputs
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from programs import STEPS, ProgramTest, execute, settings, write_inputs  # noqa: E402
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 WIDTHS = (390, 1280)

@@ -11,8 +11,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from png import read_png, write_png
-from programs import execute, read_safetensors
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from png import read_png, write_png  # noqa: E402
+from programs import execute, read_safetensors  # noqa: E402
 
 TRAIN, SAMPLE, EXPORT, PLAN = (Path(one).resolve() for one in sys.argv[1:5])
 CONFIGURATION, MEMORY, DATA = 2, 3, 4

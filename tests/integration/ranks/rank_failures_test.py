@@ -11,10 +11,11 @@ import time
 import unittest
 from pathlib import Path
 
-import programs
-from png import write_png
-from programs import end, settings
-from ranks import JOB, RanksTest, free_port, processes_of
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from png import write_png  # noqa: E402
+from programs import end, settings  # noqa: E402
+from ranks import JOB, RanksTest, free_port, processes_of  # noqa: E402
 
 TORCHRUN = Path("torchrun")
 

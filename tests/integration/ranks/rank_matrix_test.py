@@ -9,8 +9,9 @@ import sys
 import unittest
 from pathlib import Path
 
-import programs
-from ranks import RanksTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from ranks import RanksTest  # noqa: E402
 
 NUMBERS = [2, 3, 4, 6]
 NETWORK = {"model__hidden": 128, "model__depth": 2, "data__flip": "true"}  # of several units

@@ -19,7 +19,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "dit_tiny"
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "dit_tiny"
 EXPORT = SAMPLE = Path()
 HIDDEN, DEPTH, HEADS, PATCH, SIDE, CHANNELS, CLASSES = 64, 2, 4, 2, 8, 4, 10
 OUTPUTS = 2 * CHANNELS  # the prediction, then what the variance is made of

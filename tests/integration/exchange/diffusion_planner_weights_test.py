@@ -16,7 +16,7 @@ warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-KEYS = Path(__file__).resolve().parents[1] / "fixtures" / "diffusion_planner" / "keys.txt"
+KEYS = Path(__file__).resolve().parents[2] / "fixtures" / "diffusion_planner" / "keys.txt"
 PROGRAM = Path()
 
 

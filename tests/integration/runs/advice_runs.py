@@ -12,7 +12,7 @@ from pathlib import Path
 import programs
 from programs import CLASSES, ProgramTest, execute, settings
 
-SOURCE = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).resolve().parents[3]
 USE = re.compile(r"(?<!string )\badvise\(\s*([^,]+?),")
 ADVICE = re.compile(r"set ([a-z_]+(?:\.[a-z_0-9]+)+) = (\"[^\"]*\"|[^\s,;.]+(?:\.\d+)?)")
 BY_HAND = re.compile(r"\"[^\"\n]*(?<!-)\b(?:set|use|or) [a-z_]+(?:\.[a-z_]+)+ ?= ?[\\\w][^\"\n]*\"?")
@@ -195,27 +195,27 @@ PROVOKED: dict[str, list[Provoked]] = {
 # What no command here leads to: the key, the test that has the message to the letter, and a part of it.
 OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     "toolkit/run/out_of_memory.cpp": [
-        ("policies.shard.level", "tests/integration/rank_plans_test.py", 'divide the weights too, which by its plan fits: set policies.shard.level = "parameters"'),
+        ("policies.shard.level", "tests/integration/ranks/rank_plans_test.py", 'divide the weights too, which by its plan fits: set policies.shard.level = "parameters"'),
     ],
     "toolkit/train/validation.cpp": [
         ("train.validate_ema", "tests/toolkit/train/validation_test.cpp", "as its policies say; set train.validate_ema = false"),
     ],
     "toolkit/run/start.cpp": [
-        ("memory.on_over_budget", "tests/integration/memory_refusals.py", r'so it cannot hold the run; use a smaller model or data\.batch, or set memory\.on_over_budget'),
+        ("memory.on_over_budget", "tests/integration/runs/memory_refusals.py", r'so it cannot hold the run; use a smaller model or data\.batch, or set memory\.on_over_budget'),
         ("policies.checkpoint.keep", "tests/toolkit/plan/placement_run_test.cpp", 'nobody plans this run; set policies.checkpoint.keep = "block"'),
     ],
     "toolkit/distributed/agreement.cpp": [
-        ("distributed.backend", "tests/integration/ranks_test.py", r'CPU; set distributed\.backend = "auto"'),
-        ("data.batch", "tests/integration/ranks_test.py", r"3 ranks do not divide it; set data\.batch = 9"),
-        ("train.accumulate", "tests/integration/ranks_test.py", r"1, 2 or 4 ranks, or set train\.accumulate = 6"),
-        ("memory.split", "tests/integration/ranks_test.py", r"set memory\.split = 1 and raise train\.accumulate"),
-        ("memory.on_out_of_memory", "tests/integration/ranks_test.py", r'not be the others\'; set memory\.on_out_of_memory = "stop"'),
+        ("distributed.backend", "tests/integration/ranks/ranks_test.py", r'CPU; set distributed\.backend = "auto"'),
+        ("data.batch", "tests/integration/ranks/ranks_test.py", r"3 ranks do not divide it; set data\.batch = 9"),
+        ("train.accumulate", "tests/integration/ranks/ranks_test.py", r"1, 2 or 4 ranks, or set train\.accumulate = 6"),
+        ("memory.split", "tests/integration/ranks/ranks_test.py", r"set memory\.split = 1 and raise train\.accumulate"),
+        ("memory.on_out_of_memory", "tests/integration/ranks/ranks_test.py", r'not be the others\'; set memory\.on_out_of_memory = "stop"'),
     ],
     "toolkit/families/diffusion_planner/weights.cpp": [
         ("diffusion_planner.preset", "tests/toolkit/families/diffusion_planner/weights_test.cpp", 'set diffusion_planner.preset = "H", or "M"'),
     ],
     "toolkit/families/vggt/inference.cpp": [
-        ("policies.inference.narrow_weights", "tests/integration/vggt_test.py", "remove it, or set policies.inference.narrow_weights = false"),
+        ("policies.inference.narrow_weights", "tests/integration/families/vggt_test.py", "remove it, or set policies.inference.narrow_weights = false"),
     ],
     "policies/attention/attention.cpp": [
         ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "LibTorch has no fused kernel for the attention of the model"),

@@ -9,9 +9,10 @@ import unittest
 import zlib
 from pathlib import Path
 
-import llava_job
-import programs
-from programs import execute, read_safetensors
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import llava_job  # noqa: E402
+import programs  # noqa: E402
+from programs import execute, read_safetensors  # noqa: E402
 
 TRAIN, SAMPLE, EXPORT, TOKENIZER = (Path(one).resolve() for one in sys.argv[1:5])
 CONFIGURATION, DATA = 2, 4

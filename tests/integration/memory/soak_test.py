@@ -10,7 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import programs
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
 
 STEPS = 10_000
 SETTINGS = programs.settings({

@@ -14,7 +14,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MOST_BYTES = 15_000_000
 PROGRAMS = ("dit-export", "dit-plan", "dit-sample", "dit-train")
 BUILD = LIBTORCH = PYTHON = ""

@@ -19,7 +19,8 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from programs import read_safetensors
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from programs import read_safetensors  # noqa: E402
 
 TRAIN = SAMPLE = DRAW = SHOW = Path()
 TRAINING, HELD_OUT, STEPS, FUTURE, PREDICTED = 8, 5, 6, 30, 2
@@ -284,7 +285,7 @@ class Driving(unittest.TestCase):
         narrow = [f"diffusion_planner.{setting}" for setting in narrow]
         narrow += ["train.out=run", "train.threads=1", "data.batch=2", "policies.precision.cpu=fp32"]
         narrow += ["train.steps=2", "sample.frames=1"]
-        paths = sorted((Path(__file__).parents[2] / "configs").glob("diffusion_planner_*.toml"))
+        paths = sorted((Path(__file__).parents[3] / "configs").glob("diffusion_planner_*.toml"))
         self.assertEqual(len(paths), 4)
         for path in paths:
             with self.subTest(path.name), tempfile.TemporaryDirectory() as name:

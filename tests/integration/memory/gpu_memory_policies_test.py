@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gpu_training_test import SKIPPED, driver_problem
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from gpu import SKIPPED, driver_problem  # noqa: E402
 from memory_policies_test import rows, trainable, without
 
 ROUNDING = 512  # bytes to which the caching allocator rounds each tensor up

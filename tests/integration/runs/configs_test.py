@@ -13,7 +13,8 @@ import tomllib
 import unittest
 from pathlib import Path
 
-from png import write_png
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from png import write_png  # noqa: E402
 
 TRAIN = CONFIGS = Path()
 DATA_KEYS = ("images", "labels", "if_missing", "folder", "latents", "latent_scale", "flip", "on_corrupt")

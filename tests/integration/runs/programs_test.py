@@ -4,7 +4,8 @@ import sys
 import unittest
 from pathlib import Path
 
-import programs
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
 
 MODULES = [
     "train_runs",

@@ -10,9 +10,10 @@ import unittest
 from base64 import b64decode
 from pathlib import Path
 
-import programs
-from png import read_chunks
-from programs import STEPS, ProgramTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from png import read_chunks  # noqa: E402
+from programs import STEPS, ProgramTest  # noqa: E402
 
 READER = r"""
 import json, sys

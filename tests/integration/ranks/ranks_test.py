@@ -10,11 +10,12 @@ import sys
 import unittest
 from pathlib import Path
 
-import llava_job
-import programs
-from png import write_png
-from programs import settings
-from ranks import JOB, LAST, RanksTest, free_port
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import llava_job  # noqa: E402
+import programs  # noqa: E402
+from png import write_png  # noqa: E402
+from programs import settings  # noqa: E402
+from ranks import JOB, LAST, RanksTest, free_port  # noqa: E402
 
 SENT_AS_BF16 = {
     "policies__shard__level": "parameters",
@@ -182,7 +183,7 @@ class Dialogues(RanksTest):
     """Micro-batches weigh as many labels as they have, and some have no picture."""
 
     def test_bits_are_those_of_one_rank(self):
-        shutil.copy(Path(__file__).parent.parent / "fixtures/tokenizer.model", self.folder)
+        shutil.copy(Path(__file__).parents[2] / "fixtures/tokenizer.model", self.folder)
         write_png(self.folder / "0.png", 16, 16, bytes(range(256)))
         dialogues = []
         for number in range(40):

@@ -14,11 +14,10 @@ import sys
 import unittest
 from pathlib import Path
 
-from ranks import environment, free_port
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/house"))
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/integration/support"), str(ROOT / "tests/house")]
 import linked_libraries  # noqa: E402
+from ranks import environment, free_port  # noqa: E402
 
 EXAMPLE = ROOT / "examples/own_network"
 PLAN = ROOT / "tests/integration/own_plan"
@@ -178,7 +177,7 @@ class OwnNetwork(unittest.TestCase):
     def test_few_lines_are_there_for_dtk(self):
         """Counted are the lines that a program without dtk does not have, or has otherwise: what puts the
         policies in and trains under them, and apart from that what reports and compares them."""
-        plain = ROOT / "tests/integration/own_network_before.cpp"
+        plain = ROOT / "tests/integration/installed/own_network_before.cpp"
         headers = [f"-isystem{LIBTORCH}/include", f"-isystem{LIBTORCH}/include/torch/csrc/api/include"]
         compiled = run(COMPILER, "-std=c++20", "-fsyntax-only", *headers, plain)
         self.assertEqual(compiled.returncode, 0, compiled.stderr)

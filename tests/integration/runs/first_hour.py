@@ -11,7 +11,7 @@ from pathlib import Path
 import programs
 from programs import execute, read_safetensors, settings
 
-FIXTURE = Path(__file__).resolve().parent.parent / "fixtures/converted_images.safetensors"
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures/converted_images.safetensors"
 KINDS = ("alpha.png", "alpha.webp", "cmyk.jpg", "grey.jpg", "grey16.png", "lossy.webp", "palette_alpha.png")
 
 

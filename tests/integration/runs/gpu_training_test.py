@@ -1,24 +1,13 @@
 """Three steps on a CUDA device, and the memory report of them. Label gpu: skipped where no driver answers."""
-import ctypes
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import programs
-
-SKIPPED = 77
-
-
-def driver_problem() -> str:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no CUDA driver is installed (libcuda.so.1 was not found)"
-    code = library.cuInit(0)
-    return "" if code == 0 else f"the CUDA driver answers with error {code}"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from gpu import SKIPPED, driver_problem  # noqa: E402
 
 
 def main(train: str) -> int:

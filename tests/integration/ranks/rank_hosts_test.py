@@ -9,10 +9,11 @@ import time
 import unittest
 from pathlib import Path
 
-import programs
-from hosts import TwoHosts, missing
-from programs import end, settings
-from ranks import JOB, RanksTest, free_port
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from hosts import TwoHosts, missing  # noqa: E402
+from programs import end, settings  # noqa: E402
+from ranks import JOB, RanksTest, free_port  # noqa: E402
 
 PLAN = Path("dit-plan")
 PORT = 29511

@@ -7,9 +7,10 @@ import sys
 import unittest
 from pathlib import Path
 
-import programs
-from programs import settings
-from ranks import RanksTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import programs  # noqa: E402
+from programs import settings  # noqa: E402
+from ranks import RanksTest  # noqa: E402
 
 PLAN = Path("dit-plan")
 

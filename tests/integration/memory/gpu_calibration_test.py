@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gpu_training_test import SKIPPED, driver_problem
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from gpu import SKIPPED, driver_problem  # noqa: E402
 
 
 def main(plan: str, source: str) -> int:

@@ -148,17 +148,8 @@ def offences_above(root: Path) -> list[str]:
     return found
 
 
-def crowded_rooms(root: Path) -> list[str]:
-    found = []
-    for folder in sorted({path.parent.relative_to(root).as_posix() for path in tree.code(root, *LIBRARIES)}):
-        count = len(rooms.modules(root, folder)) if rooms.row_of(folder) in rooms.ROOMS else 0
-        if count > rooms.LARGEST:
-            found.append(f"{folder}/: {count} modules; a room holds at most {rooms.LARGEST}")
-    return found
-
-
 def check(root: Path) -> list[str]:
-    found = odd_offences(root) + toolkit_offences(root) + offences_above(root) + crowded_rooms(root)
+    found = odd_offences(root) + toolkit_offences(root) + offences_above(root)
     for library in LIBRARIES:
         found += include_offences(root, library)
     return found + link_offences(root, "policies") + link_offences(root, "models")

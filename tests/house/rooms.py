@@ -3,7 +3,7 @@
 A room is a folder of a library. CONTRIBUTING prints this table, and each room's list of sources begins with its sentence
 (`python3 rooms.py ROOT --write` renews both); include_arrows.py breaks on an include that it does not allow. Besides, policies
 and models include the standard library and LibTorch, the planner's rooms policies', and toolkit's all public headers of
-the three.
+the three. A folder, of tests, benchmarks and examples too, holds at most LARGEST modules.
 """
 
 import re
@@ -98,7 +98,10 @@ TOOLKIT = rows(
     ],
 )
 ROOMS = {room.path: room for room in POLICIES + PLANNER + MODELS + TOOLKIT}
-LARGEST = 25  # modules
+LARGEST = 25  # modules of a folder
+# The public front door of a library: whoever includes a header names its folder, so all stay in one.
+LARGER = {"policies/include/dtk/policies": 45}
+LIMITED = ("policies", "models", "toolkit", "tests", "benchmarks", "examples")
 # What LibTorch's wheel leaves out of its headers, and a library that is opened where there is CUDA.
 OUTSIDE = ("toolkit/distributed/declarations/gloo/", "toolkit/distributed/nccl/library.cpp")
 TESTS = {"tests/toolkit": "toolkit", "tests/policies": "policies", "tests/planner": "policies/planner", "tests/models": "models"}
@@ -119,9 +122,10 @@ def may_include(room: str, other: str) -> bool:
     return room == other or row_of(other) in ROOMS[row_of(room)].may
 
 
-def modules(root: Path, room: str) -> set[str]:
-    """Names of a room's headers and sources; public headers of no source of their own are not counted."""
-    return {path.stem for path in (root / room).iterdir() if path.suffix in (".h", ".cpp", ".cu", ".cuh")}
+def modules(folder: Path) -> set[str]:
+    """Names of a folder's modules: a header and the source of its name are one, a Python file is one of its own."""
+    files = [path for path in folder.iterdir() if path.suffix in (*tree.CODE, ".py")]
+    return {path.name if path.suffix == ".py" else path.stem for path in files}
 
 
 def room_of_header(root: Path, include: str) -> str | None:
@@ -245,8 +249,19 @@ def check_tests(root: Path) -> list[str]:
     return found
 
 
+def check_crowded(root: Path) -> list[str]:
+    found = []
+    for folder in sorted({path.parent for path in tree.files(root, *LIMITED)}):
+        place, count = tree.place(root, folder), len(modules(folder))
+        most = LARGER.get(place, LARGEST)
+        if count > most:
+            found.append(f"{place}/: {count} modules; a folder holds at most {most}")
+    return found
+
+
 def check(root: Path) -> list[str]:
-    return check_printed(root) + check_purposes(root) + check_listed(root) + check_targets(root) + check_tests(root)
+    found = check_printed(root) + check_purposes(root) + check_listed(root) + check_targets(root)
+    return found + check_tests(root) + check_crowded(root)
 
 
 def write(root: Path) -> None:

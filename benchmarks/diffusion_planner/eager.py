@@ -166,7 +166,7 @@ def check_same_function(original: Original, tensors: dict[str, torch.Tensor]) ->
     assert math.isclose(seen, wanted, rel_tol=1e-5), f"loss {seen}, not {wanted}"
     loss.backward()
     # Without dropout some gradients are 0 in exact arithmetic.
-    check_gradients(training.model, part(tensors, "gradient_norm."), least=1e-6)
+    check_gradients(training.model, part(tensors, "gradient_norm."), min_norm=1e-6)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from step_pairs import LEAST_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
+from step_pairs import MIN_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
 
 EAGER = Path(__file__).with_name("eager.py")
 
@@ -69,14 +69,14 @@ def main() -> int:
     parser.add_argument("--frames", help="folder or JSON list of frames; without it some are drawn")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--batches", type=int, default=4, help="drawn ones, in turns")
-    parser.add_argument("--pairs", type=int, default=21, help=f"at least {LEAST_PAIRS}")
+    parser.add_argument("--pairs", type=int, default=21, help=f"at least {MIN_PAIRS}")
     parser.add_argument("--warmup", type=int, default=2, help="pairs that are not counted")
     parser.add_argument("--augmentation", action="store_true", help="of every step's frames, on both sides")
     parser.add_argument("--limit", type=float, help="fail when the upper bound of the ratio is above this")
     parser.add_argument("--operators", action="store_true", help="on standard error: which operators each side calls")
     arguments = parser.parse_args()
-    if arguments.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {arguments.pairs}: at least {LEAST_PAIRS}")
+    if arguments.pairs < MIN_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: at least {MIN_PAIRS}")
     begin = time.monotonic()
     print(f"{arguments.pairs} pairs; milliseconds: median (middle half)\n")
     print("| preset | batch | dit-train, ms | original, ms | ratio, median | upper 95 % bound | middle half | frames/s "

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from parts import PARTS, ROOT, Part  # noqa: E402
 
-LEAST_SECONDS = 20  # a part that has less is not begun
+MIN_SECONDS = 20  # a part that has less is not begun
 STATE = "state.json"
 
 
@@ -167,7 +167,7 @@ def main() -> int:
             print(f"gpu_day: {part.name}: has its result", flush=True)
             continue
         seconds = min(part.seconds, end - time.monotonic())
-        if seconds < min(LEAST_SECONDS, part.seconds):
+        if seconds < min(MIN_SECONDS, part.seconds):
             print(f"gpu_day: {part.name}: not begun, the time is over", flush=True)
             failed.append(part.name)
             continue

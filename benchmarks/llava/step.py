@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from step_pairs import LEAST_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
+from step_pairs import MIN_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
 
 HERE = Path(__file__).parent
 CONFIG = str(HERE / "step.toml")
@@ -58,13 +58,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
-    parser.add_argument("--pairs", type=int, default=21, help=f"at least {LEAST_PAIRS}")
+    parser.add_argument("--pairs", type=int, default=21, help=f"at least {MIN_PAIRS}")
     parser.add_argument("--warmup", type=int, default=2, help="pairs that are not counted")
     parser.add_argument("--limit", type=float, help="fail when an upper bound against transformers is above this")
     parser.add_argument("--operators", action="store_true", help="on standard error: which operators each side calls")
     arguments = parser.parse_args()
-    if arguments.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {arguments.pairs}: at least {LEAST_PAIRS}")
+    if arguments.pairs < MIN_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: at least {MIN_PAIRS}")
     begin = time.monotonic()
     heading = "| {} | {}, ms | {}, ms | ratio, median | upper 95 % bound | middle half | peak MiB | {} |\n"
     heading += "|---|---:|---:|---:|---:|---|---:|---:|"

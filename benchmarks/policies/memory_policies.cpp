@@ -149,15 +149,15 @@ std::string size_text(int64_t bytes, bool plain) {
 void print_row(const Combination& on, const Row& row, const Gradients& reference, c10::Device device,
                bool plain) {
   const auto word = [](bool is_on) { return is_on ? "on" : "-"; };
-  const auto [least, most] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
+  const auto [min, max] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
   const policies::PhasePeak peak = row.report.peak();
   // A device's allocator knows no owners.
   const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
   std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |", word(on.precision),
               word(on.attention), word(on.fusion), word(on.ema), word(on.checkpoint),
               size_text(peak.peak.bytes, plain).c_str(), peak.name.c_str(), saved.c_str(),
-              size_text(row.report.host.peak.bytes, plain).c_str(), bench::median(row.milliseconds), *least,
-              *most, compared(row.gradients, reference).c_str());
+              size_text(row.report.host.peak.bytes, plain).c_str(), bench::median(row.milliseconds), *min,
+              *max, compared(row.gradients, reference).c_str());
   if (plain) std::printf(" %s |", digest(row.gradients).c_str());
   std::printf("\n");
   std::fflush(stdout);

@@ -199,10 +199,10 @@ def footnote(results: dict) -> list[str]:
 def heads(results: dict) -> list[str]:
     job = results["job"]
     none, everything = (combination(results, switches)["measured"]["bytes"] for switches in ("0000", "1111"))
-    least = min(ratio(rows) for rows in budget_rows(results).values())
+    lowest = min(ratio(rows) for rows in budget_rows(results).values())
     return [text(MARGIN, 22, f"Same training step: {100 * (1 - everything / none):.0f} % less memory", "head"),
             text(MARGIN, 43, f"Peak memory of {job['model']}, batch {job['batch']}, by policy", "quiet"),
-            text(RIGHT, 22, f"Same memory: {int(least)} times the batch", "head"),
+            text(RIGHT, 22, f"Same memory: {int(lowest)} times the batch", "head"),
             text(RIGHT, 43, f"Largest batch of {job['model']}, by budget", "quiet")]
 
 

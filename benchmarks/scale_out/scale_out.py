@@ -13,7 +13,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks/support"), str(ROOT / "tests/integration/support")]
 from ranks import environment, free_port  # noqa: E402
-from step_pairs import LEAST_PAIRS, Side, spread, times  # noqa: E402
+from step_pairs import MIN_PAIRS, Side, spread, times  # noqa: E402
 
 WAYS = {
     "ours, replicated": ["PROGRAM"],
@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--warmup", type=int, default=3)
     given = parser.parse_args()
-    if given.rounds < LEAST_PAIRS:
-        sys.exit(f"scale_out: --rounds {given.rounds}: at least {LEAST_PAIRS}, for a median that means something")
+    if given.rounds < MIN_PAIRS:
+        sys.exit(f"scale_out: --rounds {given.rounds}: at least {MIN_PAIRS}, for a median that means something")
     words = ["--model", given.model, "--batch", str(given.batch), "--accumulate", str(given.accumulate)]
     starts = {
         "PROGRAM": [given.program],

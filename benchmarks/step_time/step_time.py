@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from step_pairs import LEAST_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
+from step_pairs import MIN_PAIRS, Side, alternate, print_operators, spread, times, upper_bound  # noqa: E402
 
 EAGER = Path(__file__).with_name("eager_dit.py")
 
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("--models", nargs="+", default=["DiT-S/4", "DiT-B/4"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--pairs", type=int, default=41, help=f"at least {LEAST_PAIRS}")
+    parser.add_argument("--pairs", type=int, default=41, help=f"at least {MIN_PAIRS}")
     parser.add_argument("--warmup", type=int, default=3, help="pairs that are not counted")
     parser.add_argument("--starts", type=int, default=5, help="pairs of fresh processes; 0: none")
     parser.add_argument("--side", type=int, default=32, help="width and height of the latents: 32 at 256 px, 64 at 512 px")
@@ -93,8 +93,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, help="fail when an upper bound of the ratio is above this")
     parser.add_argument("--operators", action="store_true", help="on standard error: which operators each side calls")
     arguments = parser.parse_args()
-    if arguments.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {arguments.pairs}: at least {LEAST_PAIRS}")
+    if arguments.pairs < MIN_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: at least {MIN_PAIRS}")
     begin = time.monotonic()
     print(f"{arguments.pairs} pairs; milliseconds: median (middle half)\n")
     print("| model | batch | dit-train, ms | PyTorch, ms | ratio, median | upper 95 % bound | middle half | images/s "

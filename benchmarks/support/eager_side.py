@@ -29,13 +29,13 @@ def part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tenso
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def check_gradients(model, norms: dict[str, torch.Tensor], least: float = 0.0) -> None:
-    """Each gradient's norm is the other side's, up to rounding; those below `least` are no more than that."""
+def check_gradients(model, norms: dict[str, torch.Tensor], min_norm: float = 0.0) -> None:
+    """Each gradient's norm is the other side's, up to rounding; those below `min_norm` are no more than that."""
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         seen, wanted = parameter.grad.norm().item(), norms[name].item()
-        same = math.isclose(seen, wanted, rel_tol=1e-3, abs_tol=least)
+        same = math.isclose(seen, wanted, rel_tol=1e-3, abs_tol=min_norm)
         assert same, f"gradient of {name}: norm {seen}, not {wanted}"
     model.zero_grad(set_to_none=True)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from statistics import median, quantiles
 
-LEAST_PAIRS = 21  # with fewer the bound is an outlier
+MIN_PAIRS = 21  # with fewer the bound is an outlier
 PROGRAM = Path(sys.argv[0]).stem  # whose errors these are
 
 

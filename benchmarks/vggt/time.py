@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from step_pairs import LEAST_PAIRS, Side, alternate, spread, times, upper_bound  # noqa: E402
+from step_pairs import MIN_PAIRS, Side, alternate, spread, times, upper_bound  # noqa: E402
 
 HERE = Path(__file__).parent
 CONFIG = str(HERE / "time.toml")
@@ -28,11 +28,11 @@ ROWS = {"inference": ("infer", []), "inference, 3 frames and 512 tokens at a tim
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--pairs", type=int, default=21, help=f"at least {LEAST_PAIRS}")
+    parser.add_argument("--pairs", type=int, default=21, help=f"at least {MIN_PAIRS}")
     parser.add_argument("--warmup", type=int, default=2, help="pairs that are not counted")
     arguments = parser.parse_args()
-    if arguments.pairs < LEAST_PAIRS:
-        parser.error(f"--pairs {arguments.pairs}: at least {LEAST_PAIRS}")
+    if arguments.pairs < MIN_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: at least {MIN_PAIRS}")
     begin = time.monotonic()
     print(f"{arguments.pairs} pairs; milliseconds: median (middle half)\n")
     print("| of 6 frames of 112 x 168 | ours, ms | eager PyTorch, ms | ratio, median | upper 95 % bound | middle half |")

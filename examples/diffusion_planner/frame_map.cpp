@@ -42,9 +42,9 @@ std::vector<size_t> nearest(std::vector<Seen> all, double farthest, int64_t most
 }
 
 double distance(const Pose& ego, const std::vector<Point>& points) {
-  double least = length(points.front() - ego.at);
-  for (const Point point : points) least = std::min(least, length(point - ego.at));
-  return least;
+  double min_distance = length(points.front() - ego.at);
+  for (const Point point : points) min_distance = std::min(min_distance, length(point - ego.at));
+  return min_distance;
 }
 
 void put_point(float* to, Point point) {

@@ -82,10 +82,10 @@ double Path::nearest(Point point, double guess) const {
 
 double Path::nearest(Point point) const {
   size_t best = 0;
-  double least = std::numeric_limits<double>::infinity();
+  double min_distance = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < points_.size(); ++i) {
     const double seen = scenes::length(points_[i] - point);
-    if (seen < least) least = seen, best = i;
+    if (seen < min_distance) min_distance = seen, best = i;
   }
   return nearest(point, static_cast<double>(best) * spacing_);
 }

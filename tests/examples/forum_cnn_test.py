@@ -216,7 +216,7 @@ SEGMENTS = {
 }
 SEGMENTS["per_op"] = SEGMENTS["plain"][2:]
 # What no choice of these segments saves more than: what is saved without them, less what stays.
-MOST_GAIN = {
+MAX_GAIN = {
     "plain": 14_212_000,
     "per_op": 5_852_000,
     "conv_relu": 14_212_000,
@@ -237,7 +237,7 @@ class Explained(unittest.TestCase):
             keys = ("path", "saves", "inputs", "gain", "reason")
             self.assertEqual([tuple(one[key] for key in keys) for one in why["segments"]], SEGMENTS[variant], variant)
             self.assertEqual(why["saved"], SAVED["plain"])
-            self.assertEqual(why["most_gain"], MOST_GAIN[variant], variant)
+            self.assertEqual(why["most_gain"], MAX_GAIN[variant], variant)
             # Of `plain` each operator is a segment, the first convolution and its ReLU too.
             together = 34_374_400 if variant == "plain" else SAVED[variant]
             self.assertEqual(why["recomputed"]["saved"], together, variant)

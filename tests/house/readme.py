@@ -7,7 +7,7 @@ import tree
 
 FIRST_SCREEN = 60
 SHOWN = ("examples/quickstart", "tests/run", "quickstart_samples.png", "policies.svg")
-MOST_LINES = {"README.md": 200, "CHANGELOG.md": 60}
+MAX_LINES = {"README.md": 200, "CHANGELOG.md": 60}
 
 
 def check(root: Path) -> list[str]:
@@ -18,9 +18,9 @@ def check(root: Path) -> list[str]:
     missing = [
         f"README.md: {name} is not in the first {FIRST_SCREEN} lines" for name in SHOWN if name not in first_screen
     ]
-    lines = {name: len((root / name).read_text(encoding="utf-8").splitlines()) for name in MOST_LINES}
+    lines = {name: len((root / name).read_text(encoding="utf-8").splitlines()) for name in MAX_LINES}
     return missing + [
-        f"{name}: {lines[name]} lines; at most {most}" for name, most in MOST_LINES.items() if lines[name] > most
+        f"{name}: {lines[name]} lines; at most {most}" for name, most in MAX_LINES.items() if lines[name] > most
     ]
 
 

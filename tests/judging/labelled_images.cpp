@@ -57,10 +57,10 @@ void check_labels(const at::Tensor& labels, int64_t samples, const Path& path) {
     refuse(path, c10::str("\"labels\" is ", labels.scalar_type(), " ", labels.sizes(), "; wanted: Long [",
                           samples, "], one for each sample"));
   }
-  const int64_t least = labels.min().item<int64_t>();
-  const int64_t most = labels.max().item<int64_t>();
-  if (least < 0 || most >= class_count) {
-    refuse(path, c10::str("\"labels\" lie in [", least, ", ", most, "]; allowed: 0 to 9"));
+  const int64_t lowest = labels.min().item<int64_t>();
+  const int64_t highest = labels.max().item<int64_t>();
+  if (lowest < 0 || highest >= class_count) {
+    refuse(path, c10::str("\"labels\" lie in [", lowest, ", ", highest, "]; allowed: 0 to 9"));
   }
 }
 

@@ -38,7 +38,7 @@ static SampleSource random_source(FileSystem& files, const WeightsRequest& reque
 }
 
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
-  if (request.path == kRandomWeights && !files.exists(request.path))
+  if (const std::string& path = request.path; path == kRandomWeights && !files.exists(path))
     return random_source(files, request, config_file);
   WeightsRequest found = request;
   const auto checkpoint = checkpoint_in(files, request.path);

@@ -50,10 +50,10 @@ constexpr std::string_view old_format = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8
 }
 
 bool is_old_format(FileSystem& files, const Path& path) {
-  std::string first(old_format.size(), '\0');
-  if (files.size(path) < first.size()) return false;
-  files.read_into(path, 0, first.data(), first.size());
-  return first == old_format;
+  std::string begin(old_format.size(), '\0');
+  if (files.size(path) < begin.size()) return false;
+  files.read_into(path, 0, begin.data(), begin.size());
+  return begin == old_format;
 }
 
 /// "archive/" of "archive/data.pkl", which must be there once.

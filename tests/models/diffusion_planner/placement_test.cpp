@@ -164,9 +164,9 @@ TEST_CASE("keep = auto: the driving model's mixers are recomputed before any tra
   CHECK(as_ours.fits());
   CHECK(std::none_of(as_ours.recomputed.begin(), as_ours.recomputed.end(),
                      [&](const std::string& path) { return is_among(path, transformers); }));
-  const CheckpointPlacement least = search_placement(placed, cuda, bytes_of(most));
-  CAPTURE(least.recomputed, least.plans);
-  CHECK(least.fits());
-  CHECK(std::any_of(least.recomputed.begin(), least.recomputed.end(),
+  const CheckpointPlacement lowest = search_placement(placed, cuda, bytes_of(most));
+  CAPTURE(lowest.recomputed, lowest.plans);
+  CHECK(lowest.fits());
+  CHECK(std::any_of(lowest.recomputed.begin(), lowest.recomputed.end(),
                     [&](const std::string& path) { return is_among(path, transformers); }));
 }

@@ -29,8 +29,8 @@ constexpr int64_t kDrives = 16, kTrainingSteps = 200;
 /// Straight on at up to 12 m/s, beginning within 20 m: (N, P, 1 + T, 4) in metres.
 at::Tensor straight_drives(const models::DiffusionPlannerOptions& options, const at::Generator& generator) {
   const int64_t actors = options.decoder_tokens(), steps = 1 + *options.future_len;
-  const auto draw = [&](double least, double most) {
-    return at::rand({kDrives, actors, 1}, generator) * (most - least) + least;
+  const auto draw = [&](double low, double high) {
+    return at::rand({kDrives, actors, 1}, generator) * (high - low) + low;
   };
   const at::Tensor heading = draw(-0.6, 0.6).expand({-1, -1, steps});
   const at::Tensor way = draw(0, 12) * (0.1 * at::arange(steps));

@@ -68,15 +68,15 @@ TEST_CASE("a placement is the best of all there are, at every budget") {
     for (const int64_t budget : {lowest - 1, lowest, (lowest + highest) / 2, highest}) {
       INFO("chain " << i << ", budget " << budget);
       const auto found = place_segments(chain, budget);
-      std::optional<int64_t> least;
+      std::optional<int64_t> fewest;
       for (const Placement& one : all) {
-        if (one.peak_bytes <= budget && (!least || one.flops < *least)) least = one.flops;
+        if (one.peak_bytes <= budget && (!fewest || one.flops < *fewest)) fewest = one.flops;
       }
-      REQUIRE(found.has_value() == least.has_value());
+      REQUIRE(found.has_value() == fewest.has_value());
       refused += !found;
       if (!found) continue;
       between += found->peak_bytes > lowest && found->peak_bytes < highest;
-      CHECK(found->flops == *least);
+      CHECK(found->flops == *fewest);
       const Placement again = chosen(chain, found->levels);
       CHECK(again.peak_bytes == found->peak_bytes);
       CHECK(again.flops == found->flops);

@@ -124,8 +124,8 @@ TEST_CASE("each block's saved tensors wait in host memory, to the byte, beside a
 TEST_CASE("large storages go, small ones stay, and the report says so", "[device]") {
   Fixture fixture;
   // In fp32 the modulation (six rows of D a sample), c and the statistics of norms are smaller than this.
-  constexpr int64_t least = N * T * D * 4;
-  const Step plain = step(all_kept()), moved = step(offload_from(least));
+  constexpr int64_t min_bytes = N * T * D * 4;
+  const Step plain = step(all_kept()), moved = step(offload_from(min_bytes));
   check_equal(plain, moved);
   CHECK(moved.report.active);
   CHECK(moved.report.reason ==

@@ -23,8 +23,8 @@ class Draws {
   }
   Text one_of(std::initializer_list<const char*> choices) { return one_of<const char*>(choices); }
   uint64_t draw(uint64_t choices) { return draw64(key_, drawn_++) % choices; }
-  int64_t between(int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(draw(static_cast<uint64_t>(most - least + 1)));
+  int64_t between(int64_t min, int64_t max) {
+    return min + static_cast<int64_t>(draw(static_cast<uint64_t>(max - min + 1)));
   }
   bool chance(uint64_t one_in) { return draw(one_in) == 0; }
 
@@ -189,10 +189,9 @@ class Case : public Draws {
         return set("policies.checkpoint.keep",
                    one_of({"[\"offload\"]", "[\"fc2_out\",\"offload\"]", "[\"offload\",\"aten::addmm\"]"}));
       }
-      const Text results =
-          one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
-                  "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]", "elementwise",
-                  "gates"});
+      const Text results = one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]",
+                                   "[\"aten::addmm\"]", "[\"aten::gelu\",\"aten::native_layer_norm\"]",
+                                   "[\"attn_out\",\"aten::gelu\"]", "elementwise", "gates"});
       // With fused operators neither of the two runs.
       if (results.find("aten::gelu") != Text::npos) set("policies.fusion.enabled", false);
       return set("policies.checkpoint.keep", results);

@@ -13,8 +13,8 @@ TEST_CASE("gradients are bit-equal, some ulps apart, or of other numerics") {
   CHECK(compared({{1.0F, -2.0F}, {-0.0F, 3.0F}}, reference) == "within 0 ulp");
   CHECK(compared({{std::nextafter(1.0F, 2.0F), -2.0F}, {0.0F, 3.0F}}, reference) == "within 1 ulp");
   // Through zero, the smallest float of either sign.
-  const float least = std::nextafter(0.0F, 1.0F);
-  CHECK(compared({{-least}}, {{least}}) == "within 2 ulp");
+  const float smallest = std::nextafter(0.0F, 1.0F);
+  CHECK(compared({{-smallest}}, {{smallest}}) == "within 2 ulp");
   const float step = std::nextafter(1.0F, 2.0F) - 1.0F;
   CHECK(compared({{1.0F + 4096 * step}}, {{1.0F}}) == "within 4096 ulp");
   CHECK(compared({{1.0F + 4097 * step}}, {{1.0F}}) == "numerics changed, max relative error 4.9e-04");

@@ -53,8 +53,8 @@ class Maker {
  private:
   // ---- draws
   uint64_t draw(uint64_t choices) { return random_() % choices; }
-  int64_t between(int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(draw(static_cast<uint64_t>(most - least + 1)));
+  int64_t between(int64_t min, int64_t max) {
+    return min + static_cast<int64_t>(draw(static_cast<uint64_t>(max - min + 1)));
   }
   bool chance(uint64_t one_in) { return draw(one_in) == 0; }
   template <class T>

@@ -54,14 +54,14 @@ void check_fits_one_screen(const std::string& help) {
 }  // namespace
 
 TEST_CASE("dit-train: arguments") {
-  const TrainArguments least = train({"--config", "base.toml"});
-  CHECK(least.config == "base.toml");
-  CHECK(least.set.empty());
-  CHECK(least.resume.empty());
-  CHECK(least.device == "auto");
-  CHECK_FALSE(least.print_config);
-  CHECK_FALSE(least.help);
-  CHECK_FALSE(least.version);
+  const TrainArguments minimal = train({"--config", "base.toml"});
+  CHECK(minimal.config == "base.toml");
+  CHECK(minimal.set.empty());
+  CHECK(minimal.resume.empty());
+  CHECK(minimal.device == "auto");
+  CHECK_FALSE(minimal.print_config);
+  CHECK_FALSE(minimal.help);
+  CHECK_FALSE(minimal.version);
 
   const TrainArguments all =
       train({"--set", "data.batch=8", "--config=a.toml", "--set=policies.ema={decay=0.9, warmup=true}",
@@ -134,14 +134,14 @@ TEST_CASE("dit-train: devices") {
 }
 
 TEST_CASE("dit-sample: arguments") {
-  const SampleArguments least = sample({"--checkpoint", "c", "--classes", "3", "--out", "a.png"});
-  CHECK(least.checkpoint == "c");
-  CHECK(least.weights.empty());
-  CHECK(least.config.empty());
-  CHECK(least.own == Own{{"classes", std::string("3")}});
-  CHECK_FALSE(least.raw);
-  CHECK(least.device == "auto");
-  CHECK_FALSE(least.threads);
+  const SampleArguments minimal = sample({"--checkpoint", "c", "--classes", "3", "--out", "a.png"});
+  CHECK(minimal.checkpoint == "c");
+  CHECK(minimal.weights.empty());
+  CHECK(minimal.config.empty());
+  CHECK(minimal.own == Own{{"classes", std::string("3")}});
+  CHECK_FALSE(minimal.raw);
+  CHECK(minimal.device == "auto");
+  CHECK_FALSE(minimal.threads);
 
   const SampleArguments all = sample({"--weights",      "w",     "--config",    "c.toml",
                                       "--classes",      "0,2,2", "--guidance",  "1.5",

@@ -48,10 +48,9 @@ TEST_CASE("config rules: the model") {
 
 TEST_CASE("config rules: keep = auto needs a budget, and segments of one module each") {
   const std::string keep = runnable + "policies.checkpoint.keep = \"auto\"\n";
-  CHECK(
-      error_in(keep) ==
-      "base.toml:3:28: policies.checkpoint.keep = \"auto\" recomputes as little as memory.budget allows, "
-      "which is not set; set it, or set policies.checkpoint.keep = \"block\"");
+  CHECK(error_in(keep) ==
+        "base.toml:3:28: policies.checkpoint.keep = \"auto\" recomputes as little as memory.budget allows, "
+        "which is not set; set it, or set policies.checkpoint.keep = \"block\"");
   const std::string with_budget = keep + "memory.budget = \"1GB\"\n";
   CHECK(read(with_budget).config.policies.checkpoint.keep == dtk::policies::KeepWord::automatic);
   for (const std::string key : {"every", "segment"}) {
@@ -435,12 +434,12 @@ TEST_CASE("config rules: each policy of configs/base.toml is switched off by one
 }
 
 TEST_CASE("config rules: what a policy refuses has the place of the key it names, or of what asked for it") {
-  const std::map<std::string, std::string> places = {
+  const std::map<std::string, std::string> locations = {
       {"policies.checkpoint.targets", "base.toml:12:5"},
       {"policies.ema.enabled", "--set policies.ema.enabled=true"},
       {"policies.ema.decay", "base.toml:14:9"}};
   const auto placed = [&](const std::string& key, const std::string& rest) {
-    return std::string(dtk::located(dtk::policies::PolicyError(key, rest), places).what());
+    return std::string(dtk::located(dtk::policies::PolicyError(key, rest), locations).what());
   };
   CHECK(placed("policies.checkpoint.targets", ": no match") ==
         "base.toml:12:5: policies.checkpoint.targets: no match");

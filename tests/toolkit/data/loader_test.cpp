@@ -285,10 +285,10 @@ TEST_CASE("loader: grouped batches hold like lengths, each sample once, the rest
   const auto spread_in = [&](const std::vector<uint32_t>& some) {
     int64_t sum = 0;
     for (size_t first = 0; first < 1000; first += 8) {
-      const auto [least, greatest] = std::minmax_element(
+      const auto [shortest, longest] = std::minmax_element(
           some.begin() + static_cast<ptrdiff_t>(first), some.begin() + static_cast<ptrdiff_t>(first) + 8,
           [&](uint32_t a, uint32_t b) { return lengths[a] < lengths[b]; });
-      sum += lengths[*greatest] - lengths[*least];
+      sum += lengths[*longest] - lengths[*shortest];
     }
     return sum;
   };

@@ -135,11 +135,11 @@ const std::vector<Choice>& choices_of_blocks(c10::Device device) {
 }
 
 int64_t fewest_flops(const std::vector<Choice>& choices, int64_t budget) {
-  int64_t least = INT64_MAX;
+  int64_t fewest = INT64_MAX;
   for (const Choice& one : choices) {
-    if (one.bytes <= budget) least = std::min(least, one.flops);
+    if (one.bytes <= budget) fewest = std::min(fewest, one.flops);
   }
-  return least;
+  return fewest;
 }
 
 int64_t lowest_peak(const std::vector<Choice>& choices) {
@@ -355,7 +355,8 @@ TEST_CASE("keep = auto: a choice survives its JSON") {
 }
 
 TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
-  const int64_t least = peak_of_toml("block"), most = peak_of_toml("all"), budget = (least + most) / 2;
+  const int64_t lowest = peak_of_toml("block"), highest = peak_of_toml("all"),
+                budget = (lowest + highest) / 2;
   const Printed text = plan_within(budget);
   CHECK(text.error == "");
   CHECK_THAT(text.text, Catch::Contains("\nplacement  keep = \"auto\": ") && Catch::Contains(" of 4"));
@@ -378,19 +379,19 @@ TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
 }
 
 TEST_CASE("dit-plan with keep = auto: exit code 3 where nothing fits, and --max-batch with all recomputed") {
-  const int64_t least = peak_of_toml("block");
-  const Printed refused = plan_within(least / 2);
+  const int64_t lowest = peak_of_toml("block");
+  const Printed refused = plan_within(lowest / 2);
   CHECK_THAT(refused.error, Catch::StartsWith("does not fit into memory.budget: "));
   CHECK_THAT(refused.text, Catch::Contains(" of 4 modules are recomputed"));
   PlanArguments arguments;
-  arguments.max_batch = std::to_string(least);
+  arguments.max_batch = std::to_string(lowest);
   arguments.json = true;
-  const Json found = Json::parse(plan_within(2 * least, arguments).text);
+  const Json found = Json::parse(plan_within(2 * lowest, arguments).text);
   CHECK(found.at("largest_batch").at("batch").get<int64_t>() == 16);
   CHECK(found.at("largest_batch").at("all_recomputed").get<bool>());
   CHECK_FALSE(found.contains("placement"));
   arguments.json = false;
-  CHECK_THAT(plan_within(2 * least, arguments).text,
+  CHECK_THAT(plan_within(2 * lowest, arguments).text,
              Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target recomputed\n"));
 }
 

@@ -308,13 +308,14 @@ TEST_CASE("escalation: a choice that is refused or takes no less is not in those
 TEST_CASE("escalation: a run that gives up later has the advice of its own start") {
   const LoadedConfig loaded = escalating("out");
   ShrinkingWorld world(loaded);
-  const int64_t least = world.bytes(world.choices.size() - 1) - 1;
+  const int64_t lowest = world.bytes(world.choices.size() - 1) - 1;
   const std::string given_up = test::error_text<Error>([&] {
-    world.run(loaded, {{4, world.bytes(2)}, {8, least}});
+    world.run(loaded, {{4, world.bytes(2)}, {8, lowest}});
   });
-  CHECK_THAT(given_up, Catch::StartsWith("memory budget of " + std::to_string(least) + " bytes exceeded: ") &&
-                           Catch::Contains("; last checkpoint: out/checkpoints/step-00000003; ") &&
-                           Catch::EndsWith(" or use a smaller model"));
+  CHECK_THAT(given_up,
+             Catch::StartsWith("memory budget of " + std::to_string(lowest) + " bytes exceeded: ") &&
+                 Catch::Contains("; last checkpoint: out/checkpoints/step-00000003; ") &&
+                 Catch::EndsWith(" or use a smaller model"));
   CHECK(world.log("out", "escalated").size() == 1);
 }
 

@@ -19,13 +19,13 @@ constexpr std::string_view kProjector = "model.mm_projector.", kNorm = "model.no
                            kHead = "lm_head.weight";
 
 // As peft calls them, around transformers' model.
-std::string peft_name(const std::string& own) {
+std::string peft_name(const std::string& name) {
   const std::string begin = "base_model.model.";
-  if (own == kHead) return begin + own;
-  if (!own.starts_with(kProjector))
-    return begin + "model.language_model." + own.substr(std::string("model.").size());
-  const std::string number = own.substr(kProjector.size(), 1) == "0" ? "1" : "2";
-  return begin + "model.multi_modal_projector.linear_" + number + own.substr(kProjector.size() + 1);
+  if (name == kHead) return begin + name;
+  if (!name.starts_with(kProjector))
+    return begin + "model.language_model." + name.substr(std::string("model.").size());
+  const std::string number = name.substr(kProjector.size(), 1) == "0" ? "1" : "2";
+  return begin + "model.multi_modal_projector.linear_" + number + name.substr(kProjector.size() + 1);
 }
 
 // What is trained beside the adapters: what its tensors' names begin with, and how peft calls it.

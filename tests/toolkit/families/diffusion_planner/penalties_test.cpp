@@ -50,9 +50,9 @@ at::Tensor dense(const Road& road, const at::Tensor& poses, const LossOptions& l
   const at::Tensor border = road.lines.select(3, 3).gt(0.5).any(2, true);
   const at::Tensor valid = (there.narrow(2, 0, 19) & there.narrow(2, 1, 19) & border).flatten(1, 2);
   const at::Tensor no_border = valid.logical_not().unsqueeze(1).unsqueeze(1);
-  const at::Tensor least = std::get<0>(
+  const at::Tensor lowest = std::get<0>(
       square.masked_fill(no_border, std::numeric_limits<double>::infinity()).flatten(2, 3).min(-1));
-  return (loss.border_margin - least.sqrt()).relu();
+  return (loss.border_margin - lowest.sqrt()).relu();
 }
 
 at::Tensor searched(const Road& road, const at::Tensor& poses, const LossOptions& loss) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 POLICIES = ("precision", "attention", "fusion", "ema", "checkpoint")
 PNG = b"\x89PNG\r\n\x1a\n"
-LEAST_STEPS = 400
+MIN_STEPS = 400
 
 
 def require(condition: bool, message: str) -> None:
@@ -112,11 +112,11 @@ def last_step(out: Path) -> int:
 
 
 def train_on(root: Path, out: Path) -> None:
-    """How much 20 seconds teach is a matter of the machine; whoever judges the run asks for what LEAST_STEPS teach."""
+    """How much 20 seconds teach is a matter of the machine; whoever judges the run asks for what MIN_STEPS teach."""
     seconds = 20
-    while last_step(out) < LEAST_STEPS:
+    while last_step(out) < MIN_STEPS:
         seconds += 20
-        require(seconds <= 200, f"{last_step(out)} steps in {seconds - 20} seconds; {LEAST_STEPS} are needed")
+        require(seconds <= 200, f"{last_step(out)} steps in {seconds - 20} seconds; {MIN_STEPS} are needed")
         command = [root / "build/release/dit-train", "--config", out / "config.toml", "--resume", "latest"]
         command += ["--set", f"train.seconds={seconds}"]
         require(subprocess.run(command, cwd=root).returncode == 0, "the run cannot be continued")

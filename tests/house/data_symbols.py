@@ -16,10 +16,15 @@ from pathlib import Path
 import process_state
 import tree
 
-LIBRARIES = ("policies/libdtk_policies.a", "policies/planner/libdtk_planner.a", "models/libdtk_models.a", "toolkit/libdtk_toolkit.a")
+LIBRARIES = (
+    "policies/libdtk_policies.a", "policies/planner/libdtk_planner.a", "models/libdtk_models.a",
+    "toolkit/libdtk_toolkit.a", "toolkit/programs/libdtk_program.a", "toolkit/launch/libdtk_launch.a",
+)  # fmt: skip
+WITHOUT_ANY = ("toolkit/launch/libdtk_launch.a",)  # may be all code
 SYMBOL = re.compile(r"^[^:\n]+:(?P<object>[^:\n]+):[0-9a-f]+ [bBdDuV] (?P<name>dtk::.*)$", re.MULTILINE)
 MADE_BY_LIBTORCH = re.compile(r"\bTORCH_LIBRARY_(?:IMPL_|FRAGMENT_)?static_init_")
 CONST = re.compile(r"\bconst(?:expr|eval)?\b[^;={}]*?\b(\w+)(?:\[\w*\])?\s*[={;(]")
+CONST_FUNCTION = re.compile(r"\(\s*\*\s*const\s+(\w+)\s*\)\s*\(")  # a pointer to one
 SEVERAL = re.compile(r"^\s*(?:(?:static|inline)\s+)*const(?:expr)?\b[^;]*;", re.MULTILINE)  # of one statement
 
 
@@ -48,7 +53,7 @@ def constants(paths: Iterable[Path]) -> set[str]:
     found = set()
     for path in paths:
         text = tree.without_comments(path.read_text(encoding="utf-8"), strings=False)
-        found |= set(CONST.findall(text))
+        found |= set(CONST.findall(text)) | set(CONST_FUNCTION.findall(text))
         for statement in SEVERAL.findall(text):
             found |= set(re.findall(r",\s*\*?(\w+)(?:\[\w*\])?\s*[={]", statement))
     return found
@@ -58,14 +63,15 @@ def check(root: Path, build: Path) -> list[str]:
     table = process_state.of_table(root) or set()
     everywhere = constants(path for path in tree.code(root, "policies", "models", "toolkit") if path.suffix == ".h")
     everywhere |= {symbol for file, symbol in table if file.endswith(".h")}
-    found = []
+    built = {path.relative_to(build).as_posix() for folder in ("policies", "models", "toolkit") for path in (build / folder).rglob("lib*.a")}
+    found = [f"{name}: not among the libraries of {Path(__file__).name}" for name in sorted(built - set(LIBRARIES))]
     for name in LIBRARIES:
         library = build / name
         if not library.is_file():
             found.append(f"{library}: not built; build all targets first")
             continue
         seen = symbols(library)
-        if not seen:
+        if not seen and name not in WITHOUT_ANY:
             found.append(f"{library}: has no data of dtk::, which cannot be")
         for compiled, symbols_of_it in itertools.groupby(seen, key=lambda one: one[0]):
             paths = sources(root, library, compiled)

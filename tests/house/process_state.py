@@ -15,13 +15,14 @@ TABLE = re.compile(r"(?<=<!-- process-wide state -->\n).*?(?=<!-- /process-wide 
 STATE = re.compile(
     r"\bthread_local\b[^;={(]*?\b(?P<local>\w+)\s*[;={]"
     r"|^(?!using\b|const|namespace\b|return\b|extern\b|static\b|inline const|volatile const|struct\b|class\b|enum\b|concept\b|friend\b)"
-    r"(?:(?:inline|volatile|unsigned|signed|long|short)\s+)*[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\}|\((?=[\d\"'-])[^;]*\))?;"
+    r"(?:(?:inline|volatile|unsigned|signed|long|short)\s+)*[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:\[[^;=\]]*\]\s*)*(?:=[^;]*|\{[^;}]*\}|\((?=[\d\"'-])[^;]*\))?;"
     r"|^const\s+[\w:]+(?:<[^;(=]*>)?\s*\*\s*(?!const\b)(?P<pointer>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
     r"|^constinit\s+(?!const\b)[^;={(]*?\b(?P<constinit>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
-    r"|\bstatic\s+(?:(?:inline|constinit)\s+)*(?!const|inline|thread_local|auto\b)"
+    r"|\bstatic\s+(?:(?:inline|constinit)\s+)*(?!const|inline|thread_local)"
     r"[\w:]+(?:<[^;=]*?>)?[\s*&]+(?P<static>\w+)\s*(?:[;={[]|\((?=[\d\"'-]))"
     r"|\bstatic\s+(?:const\s+)?auto\s*[*&]\s*(?:const\s+)?(?P<leaked>\w+)\s*="
     r"|\bstatic\s+const\s+[\w:]+(?:<[^;=]*>)?\s*[*&]\s*(?:const\s+)?(?P<bound>\w+)\s*=\s*\*?\s*new\b"
+    r"|\bstatic\s+const\s+auto\s+(?P<owner>\w+)\s*=\s*std::make_(?:unique|shared)\b"
     r"|\bstatic\s+const\s+(?:at::Generator|std::(?:shared|unique)_ptr<[^;=]*>)\s+(?P<handle>\w+)\s*[;={(]"
     r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b"
     r"|\bauto\s+(?P<released>\w+)\s*=\s*std::make_unique<torch::Library>",

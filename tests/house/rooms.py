@@ -104,6 +104,7 @@ LARGER = {"policies/include/dtk/policies": 45}
 LIMITED = ("policies", "models", "toolkit", "tests", "benchmarks", "examples")
 # What LibTorch's wheel leaves out of its headers, and a library that is opened where there is CUDA.
 OUTSIDE = ("toolkit/distributed/declarations/gloo/", "toolkit/distributed/nccl/library.cpp")
+BUILT_BY_CMAKE = {"models/ops/cuda/register.cpp"}  # which dtk_cuda_kernels() names
 TESTS = {"tests/toolkit": "toolkit", "tests/policies": "policies", "tests/planner": "policies/planner", "tests/models": "models"}
 
 # Public headers that neither lie beside a source of their name nor carry their room's.
@@ -228,6 +229,21 @@ def check_listed(root: Path) -> list[str]:
     ]
 
 
+def check_sources(root: Path) -> list[str]:
+    """Sources that their room's list leaves out, so that nothing builds them."""
+    found = []
+    folders = [root / room for room in ROOMS] + [path.parent for path in tree.cmake_files(root, FAMILIES)]
+    for folder in sorted(folder for folder in set(folders) if (folder / "CMakeLists.txt").is_file()):
+        text = "\n".join(tree.read_cmake(folder / "CMakeLists.txt"))
+        listed = set(re.findall(r"[\w.-]+", re.sub(r"set_source_files_properties\([^)]*\)", "", text)))
+        found += [
+            f"{tree.place(root, path)}: not among the sources of {tree.place(root, folder)}/CMakeLists.txt"
+            for path in sorted(folder.glob("*.cpp"))
+            if path.name not in listed and tree.place(root, path) not in BUILT_BY_CMAKE
+        ]
+    return found
+
+
 def check_targets(root: Path) -> list[str]:
     """A room alone is a target: its path with "_" for "/"."""
     found = []
@@ -260,8 +276,8 @@ def check_crowded(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    found = check_printed(root) + check_purposes(root) + check_listed(root) + check_targets(root)
-    return found + check_tests(root) + check_crowded(root)
+    found = check_printed(root) + check_purposes(root) + check_listed(root) + check_sources(root)
+    return found + check_targets(root) + check_tests(root) + check_crowded(root)
 
 
 def write(root: Path) -> None:

@@ -47,11 +47,13 @@ class Rooms(TreeTest):
                 self.assertEqual(self.crowded(), [])
                 self.write(f"{folder}/file_0{'.cpp' if suffix == '.py' else '.py'}", "")
                 self.assertEqual(self.crowded(), [f"{folder}/: {most + 1} modules; a folder holds at most {most}"])
+            shutil.rmtree(self.root / folder)
 
     def list_rooms(self, paths=("policies/ema", "models/dit", "toolkit/train", "toolkit/programs")):
         (self.root / "CONTRIBUTING.md").write_text(f"<!-- rooms -->\n{rooms.table()}\n<!-- /rooms -->\n")
         for path in paths:
-            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + "\ndtk_room(a.cpp)\n")
+            sources = " ".join(source.name for source in (self.root / path).glob("*.cpp"))
+            self.write(f"{path}/CMakeLists.txt", rooms.purpose(rooms.ROOMS[path]) + f"\ndtk_room({sources})\n")
 
     def test_a_room_that_nothing_builds(self):
         self.list_rooms()
@@ -65,7 +67,8 @@ class Rooms(TreeTest):
         self.assert_finds(rooms, "policies/include/dtk/policies/zzz.h", "", "in no room")
         self.assert_finds(rooms, "tests/toolkit/misc/a_test.cpp", "", "tests no room")
         self.assert_finds(rooms, "toolkit/core/more.hpp", "", "of a kind that no check reads")
-        self.assert_finds(rooms, "toolkit/train/CMakeLists.txt", rooms.purpose(rooms.ROOMS["toolkit/train"]) + "\nadd_library(a)\n", "no target toolkit_train")
+        self.assert_finds(rooms, "policies/ema/more.cpp", "", "more.cpp: not among the sources of policies/ema/CMakeLists.txt")
+        self.assert_finds(rooms, "toolkit/train/CMakeLists.txt", rooms.purpose(rooms.ROOMS["toolkit/train"]) + "\nadd_library(a trainer.cpp)\n", "no target toolkit_train")
 
     def test_a_family_says_what_it_is(self):
         self.list_rooms()

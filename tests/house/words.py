@@ -1,13 +1,16 @@
 """One word for one thing: names that were replaced do not come back, and a choice among words is an enum.
 
 IDENTIFIERS and PHRASES are looked for everywhere, comments, texts and documents too; IN_CODE, which are words of English
-as well, in code without comments and texts. "planner" is memory planning: no file or folder outside of its rooms has it
-in its name, unless it says diffusion_planner.
+as well, in code, of Python too, without comments and texts. "planner" is memory planning: no file or folder outside of its
+rooms has it in its name, unless it says diffusion_planner, and documents say it of memory alone.
 """
 
 import re
+import tokenize
 from pathlib import Path
 
+import family_names
+import planner_names
 import tree
 
 # What was said, and the word of today.
@@ -31,13 +34,13 @@ IDENTIFIERS = {
     r"GoOn": "KeepGoing",
     r"drives(?=\s*\()": "family_of(config)",
     r"unlearnt\w*": "unseen",
-    r"with_place|place_of": "located, location_of",
+    r"with_place|place_of|map<std::string, std::string>&? places": "located, location_of, locations",
 }
-IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity"}
-IN_THE_PRODUCT = {r"least": "min, lowest, fewest"}
+OF_LIMITS = {r"least|LEAST_\w+": "min, lowest, fewest", r"MOST_\w+": "MAX_..."}
+IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity"} | OF_LIMITS
 OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
 # A planned run differs by its files, its clock and its data, and nobody else asks whether there is one.
-BY_SEAMS = {r"\bsimulating(?=\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
+BY_SEAMS = {r"\bsimulating(?=\s*\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
 BELOW_THE_SEAMS = ("toolkit/train/dropout_masks", "toolkit/families/")
 DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
 OF_FAMILIES = {r"(?<!namespace )\bplanner\b(?!::)": "model"}  # no name there but the library's
@@ -57,19 +60,28 @@ PHRASES = {
 # read: its keys, tables and fields, units and endings, words of an argument, devices as LibTorch writes them, patterns.
 NAMES = (
     "(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName|out|(?<![.>])(?:descr|device|drawn|ending|field"
-    r"|folder|from|one|operator_name|order|projector|rest|table|unit|wanted|word))_?\b"
+    r"|folder|from|one|operator_name|order|path|projector|rest|table|unit|wanted|word))_?\b"
 )
 LAST = rf"\b(?!{NAMES})[A-Za-z_]\w*(?:\(\))?"  # of a.b->c: c
 COMPARED = {
     rf'(?<!data\.){LAST} [!=]= "|" [!=]= (?:\w+(?:\(\))?(?:\.|->))*{LAST}(?![\w.(-])': "a value of its enum",
     rf"\bis_one_of\([^,()]*?(?<!\w){LAST},": "a value of its enum",
     rf'(?:\.|->){LAST}\.(?:compare|starts_with|ends_with)\("': "a value of its enum",
-    r"\b(?:what\(\)|problem|refusal|message|reason)\.(?:find|starts_with|ends_with|contains|compare)\b"
-    r"|what\(\)\)?\.(?:find|starts_with|ends_with|contains|compare)\b|\bstrn?(?:str|cmp)\([^;]*what\(\)": "a type or a field: texts of errors decide nothing",
 }
+# A file's own constants of text, which stand for what they hold.
+CONSTANTS = re.compile(r"\b(?:constexpr\s+(?:static\s+)?|(?:static|inline)\s+const\s+|^const\s+)(?:std::string(?:_view)?|(?:const\s+)?char|auto)\b[^;]*;", re.MULTILINE)
 
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
-EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py")
+EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py", "tests/house/names_test.py")
+# Texts that describe; what they hold besides is what was put in or came out.
+DESCRIBE = {"tests/fuzz/corpus/configuration/": ".toml", "benchmarks/results/": ".md"}
+OTHERS_NAMES = ("tests/integration/",)  # whose names of code are no part of this
+# Documents in which the planner is at home, and what it never does there.
+ON_PLANS = ("CONTRIBUTING.md", "policies/README.md", "toolkit/README.md", "toolkit/plan/README.md")
+ALONE = r"(?<![\w/])planners?\b(?!/)"
+DRIVES = r"\b(?:cars?|driv\w+|steer\w*|roads?|routes?|lanes?|vehicles?|trajector\w+)\b"
+ONE_SENTENCE = r"(?:(?!\n\n)[^.|])*?"
+WELL_SAID = re.compile(r"diffusion[-_ ]planner|dtk::planner\b|the driving model", re.IGNORECASE)
 PLANNER_ROOMS = ("policies/planner/", "tests/planner/", "tests/house/")
 
 
@@ -79,8 +91,6 @@ def whole_words(rules: dict[str, str]) -> dict[str, str]:
 
 def identifier_rules(where: str) -> dict[str, str]:
     rules = whole_words(IN_CODE)
-    if where.startswith(("toolkit/", "policies/", "models/")):
-        rules |= whole_words(IN_THE_PRODUCT)
     if where.startswith("toolkit/"):
         rules |= OF_THE_TOOLKIT
         if not where.startswith(BELOW_THE_SEAMS):
@@ -104,6 +114,20 @@ def is_read(where: str) -> bool:
     return where not in EXEMPT and not where.startswith(("tests/fixtures/", "tests/fuzz/corpus/", "benchmarks/results/"))
 
 
+def describes(where: str) -> bool:
+    return any(where.startswith(folder) and where.endswith(ending) for folder, ending in DESCRIBE.items())
+
+
+def names_of_python(path: Path) -> list[str]:
+    """The names of each line."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    names = [""] * (len(lines) + 2)
+    for token in tokenize.generate_tokens(iter(lines).__next__):
+        if token.type == tokenize.NAME:
+            names[token.start[0] - 1] += f" {token.string}"
+    return names
+
+
 def identifier_offences(root: Path) -> list[str]:
     found = []
     for path in tree.code(root):
@@ -111,13 +135,29 @@ def identifier_offences(root: Path) -> list[str]:
         if is_read(where):
             lines = [re.sub("diffusion_planner|DiffusionPlanner", "", line) for line in tree.read_code(path)]
             found += offences(root, path, lines, identifier_rules(where))
+    for path in tree.files(root):
+        if path.suffix == ".py" and not path.relative_to(root).as_posix().startswith(OTHERS_NAMES):
+            found += offences(root, path, names_of_python(path), whole_words(OF_LIMITS))
     return found
 
 
+def constants_as_texts(text: str) -> str:
+    """Code in which a file's own constants of text are compared as what they stand for."""
+    named = "|".join({name for statement in CONSTANTS.findall(text) for name in re.findall(r"(\w+)(?:\[\])?\s*(?:=\s*|\{)\"", statement)})
+    if not named:
+        return text
+    return re.sub(rf"(?<=[!=]= )(?:\w+::)*({named})\b(?!\(| \+)|(?<![\w.>])(?:\w+::)*({named})\b(?= [!=]= )", lambda match: f'"{match[1] or match[2]}"', text)
+
+
 def choice_offences(root: Path) -> list[str]:
+    families, policies = family_names.names(root), planner_names.names(root, "policies")
+    named = rf'(?:"(?:{"|".join(sorted(families | policies))})"|(?:\w+::)+kName\b)'
+    asked = {rf"\bname\(\) [!=]= {named}|{named} [!=]= [^;&|]*\bname\(\)": "what its kind or family says of it"}
     found = []
-    for path in tree.code(root, "toolkit", "policies", "models"):
-        found += offences(root, path, tree.read_code(path, strings=True), COMPARED)
+    for path in tree.code(root, "toolkit", "policies", "models", "examples", "benchmarks"):
+        rules = COMPARED if path.relative_to(root).parts[0] in ("toolkit", "policies", "models") else {}
+        text = tree.without_comments(path.read_text(encoding="utf-8"), strings=True)
+        found += offences(root, path, constants_as_texts(text).split("\n"), rules | asked)
     return found
 
 
@@ -125,10 +165,25 @@ def phrase_offences(root: Path) -> list[str]:
     found = []
     for path in tree.files(root):
         where = path.relative_to(root).as_posix()
-        if path.suffix in TEXTS and is_read(where):
+        if path.suffix in TEXTS and (is_read(where) or describes(where)):
             lines = path.read_text(encoding="utf-8").split("\n")
             found += offences(root, path, lines, PHRASES, re.IGNORECASE)
             found += offences(root, path, lines, whole_words(IDENTIFIERS))
+    return found
+
+
+def planner_offences(root: Path) -> list[str]:
+    """Documents that say planner of anything but memory."""
+    found = []
+    for path in tree.files(root):
+        where = path.relative_to(root).as_posix()
+        if path.suffix != ".md" or where.startswith(PLANNER_ROOMS):
+            continue
+        text = WELL_SAID.sub(lambda match: " " * len(match[0]), path.read_text(encoding="utf-8"))
+        wrong = rf"{ALONE}{ONE_SENTENCE}{DRIVES}|{DRIVES}{ONE_SENTENCE}{ALONE}" if where in ON_PLANS else ALONE
+        for match in re.finditer(wrong, text, re.IGNORECASE):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{tree.place(root, path, line)}: {' '.join(match[0].split())}; planner is memory planning; the driving model is Diffusion-Planner")
     return found
 
 
@@ -142,7 +197,7 @@ def name_offences(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    return identifier_offences(root) + choice_offences(root) + phrase_offences(root) + name_offences(root)
+    return identifier_offences(root) + choice_offences(root) + phrase_offences(root) + planner_offences(root) + name_offences(root)
 
 
 if __name__ == "__main__":

@@ -166,10 +166,12 @@ class Words(TreeTest):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
         for text in ('if (kind == "latents") {}', 'is_one_of(config.train.model, {"springs"})', 'config.train.model.starts_with("springs")', 'if ("same" == device_kind) {}'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
-        for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'h(config.train.model == "springs");'):
+        for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'i(options_.name != "custom");', 'h(config.train.model == "springs");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
-        self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes" || options_.name != "custom";\nbool a = config.data.kind == "idx", b = name == "mean";\n')
+        self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes";\nbool a = config.data.kind == "idx", b = name == "mean";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
+        for text in ("a segment that runs again", "what was computed again", "scores made again in backward"):
+            self.assert_finds(words, "policies/README.md", f"{text}\n", "recompute")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.assert_finds(words, "tests/planner_gone_test.py", "", "planner is memory planning")
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// Books\n")

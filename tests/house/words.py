@@ -52,7 +52,9 @@ PHRASES = {
     r"\bcopy engines?\b": "staging copies",
     r"\bchunk rings?\b": "staging ring",
     r"\bhost average\b": "host EMA",
-    r"\bcomput(?:e|es|ing) (?!the same )(?:\w+ ){0,4}again\b": "recompute",
+    r"\b(?:comput(?:e|es|ing) (?:\w+ ){0,4}|computed (?:\w+ )?)again\b": "recompute",
+    r"\b(?:run|runs|made|makes) (?:\w+ ){0,3}again in backward\b": "recompute",
+    r"\b(?:segments?|modules?|blocks?|layers?|checkpointing) (?:\w+ ){0,3}(?:runs?|made|makes?) (?:\w+ ){0,2}again\b": "recompute",
     r"\bdriving planner": "driving model",
 }
 
@@ -66,6 +68,7 @@ LAST = rf"\b(?!{NAMES})[A-Za-z_]\w*(?:\(\))?"  # of a.b->c: c
 COMPARED = {
     rf'(?<!data\.){LAST} [!=]= "|" [!=]= (?:\w+(?:\(\))?(?:\.|->))*{LAST}(?![\w.(-])': "a value of its enum",
     rf"\bis_one_of\([^,()]*?(?<!\w){LAST},": "a value of its enum",
+    r'\b(?:\w*options_?|model|config)(?:\.|->)name [!=]= "': "a value of its enum",  # a key, not what a file holds
     rf'(?:\.|->){LAST}\.(?:compare|starts_with|ends_with)\("': "a value of its enum",
 }
 # A file's own constants of text, which stand for what they hold.
@@ -75,7 +78,6 @@ TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
 EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py", "tests/house/names_test.py")
 # Texts that describe; what they hold besides is what was put in or came out.
 DESCRIBE = {"tests/fuzz/corpus/configuration/": ".toml", "benchmarks/results/": ".md"}
-OTHERS_NAMES = ("tests/integration/",)  # whose names of code are no part of this
 # Documents in which the planner is at home, and what it never does there.
 ON_PLANS = ("CONTRIBUTING.md", "policies/README.md", "toolkit/README.md", "toolkit/plan/README.md")
 ALONE = r"(?<![\w/])planners?\b(?!/)"
@@ -136,7 +138,7 @@ def identifier_offences(root: Path) -> list[str]:
             lines = [re.sub("diffusion_planner|DiffusionPlanner", "", line) for line in tree.read_code(path)]
             found += offences(root, path, lines, identifier_rules(where))
     for path in tree.files(root):
-        if path.suffix == ".py" and not path.relative_to(root).as_posix().startswith(OTHERS_NAMES):
+        if path.suffix == ".py":
             found += offences(root, path, names_of_python(path), whole_words(OF_LIMITS))
     return found
 

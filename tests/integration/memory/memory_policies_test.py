@@ -55,8 +55,8 @@ def check_errors(on: tuple[bool, ...], row: Row, takes_bf16: bool) -> None:
         # So near that rounding explains it: other kernels may sum alike, bf16 cannot.
         assert not numerics[0] and re.fullmatch(r"bit-equal|within \d+ ulp", row.gradients), (on, row)
         return
-    least, most = ERROR_BOUNDS[numerics]
-    assert least <= float(error[1]) <= most, (on, row)
+    lowest, highest = ERROR_BOUNDS[numerics]
+    assert lowest <= float(error[1]) <= highest, (on, row)
 
 
 def check_reports(folder: str, table: dict[tuple[bool, ...], Row]) -> None:

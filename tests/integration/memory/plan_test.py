@@ -322,8 +322,8 @@ class Plans(unittest.TestCase):
         report = json.loads(plan(*XL2, "--json")[0])
         reserved = report["plan"]["reserved"]
         beside = {term["name"]: term["bytes"] for term in report["plan"]["device_terms"]}
-        least = report["peak"]["bytes"] + beside["workspaces"]
-        self.assertTrue(least < reserved["bytes"] < 1.2 * least, (least, reserved))
+        lowest = report["peak"]["bytes"] + beside["workspaces"]
+        self.assertTrue(lowest < reserved["bytes"] < 1.2 * lowest, (lowest, reserved))
         self.assertEqual(reserved["bytes"] % (2 << 20), 0)
         self.assertTrue(0 < reserved["small_bytes"] < reserved["bytes"], reserved)
         self.assertIn(f"\nreserved   {reserved['bytes'] / 2**30:.2f} GiB in segments", plan(*XL2)[0])
@@ -468,11 +468,11 @@ class Plans(unittest.TestCase):
                        train__seconds="default", train__threads=1, train__log_every=1,
                        schedule__warmup=1, sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
         short = [*job, *settings(train__steps=3)]
-        least, most = (self.peak(*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep=keep))
+        lowest, highest = (self.peak(*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep=keep))
                        for keep in ("block", "all"))
-        auto = settings(policies__checkpoint__keep="auto", memory__budget=(least + most) // 2)
+        auto = settings(policies__checkpoint__keep="auto", memory__budget=(lowest + highest) // 2)
         chosen = json.loads(plan(*BASE, "--device", "cpu", "--json", *short, *auto)[0])["placement"]
-        self.assertTrue(least <= chosen["planned_bytes"] <= (least + most) // 2, chosen)
+        self.assertTrue(lowest <= chosen["planned_bytes"] <= (lowest + highest) // 2, chosen)
         self.assertTrue(0 < len(chosen["recomputed"]) <= chosen["targets"], chosen)
         self.assertLess(chosen["flops"], chosen["most_flops"], chosen)
         self.assertTrue(chosen["keeps"], chosen)
@@ -482,7 +482,7 @@ class Plans(unittest.TestCase):
             self.assertIn('keep = "auto": ', begun.stdout)
             config = Path(folder, "run/config.toml").read_text()
             targets = json.dumps(chosen["recomputed"])
-            origin = f"  # chosen by keep = auto under memory.budget = {(least + most) // 2}\n"
+            origin = f"  # chosen by keep = auto under memory.budget = {(lowest + highest) // 2}\n"
             self.assertIn(f"\ntargets = {targets}{origin}", config)
             keep = re.search(rf"^keep = (\[.*\]){re.escape(origin.rstrip())}$", config, re.M)
             self.assertIsNotNone(keep, config)
@@ -500,7 +500,7 @@ class Plans(unittest.TestCase):
                                 capture_output=True, text=True, timeout=120)
             self.assertNotIn('keep = "auto"', on.stdout)
             self.assertIn(f"\ntargets = {targets}  # the checkpoint's\n", on.stdout)
-            none = [*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep="auto", memory__budget=least - 100_000)]
+            none = [*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep="auto", memory__budget=lowest - 100_000)]
             self.assertIn("dit-plan: does not fit into memory.budget: ", plan(*none, code=3)[1])
             refused = subprocess.run([str(TRAIN), *none, "--set", f"train.out={folder}/none"], cwd=SOURCE,
                                      capture_output=True, text=True, timeout=120)

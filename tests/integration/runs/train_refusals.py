@@ -310,13 +310,13 @@ class Failures(ProgramTest):
 
     def test_a_checkpoint_that_cannot_be_written(self):
         self.copy_finished_run()
-        least = min(
+        smallest = min(
             (self.folder / LAST / name).stat().st_size for name in ("model.safetensors", "ema.safetensors")
         )
 
         def limit() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (least // 2, least // 2))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (smallest // 2, smallest // 2))
 
         more = {"train__steps": STEPS + 5, "schedule__kind": "cosine"}
         self.assert_fails(

@@ -130,8 +130,8 @@ class InitFrom(WeightTest):
         self.assert_done(self.train(train__out="first", **longer))
         self.assert_done(self.train(train__out="second", train__init_from="first", train__steps=20))
         first, second = (  # means of several steps
-            [line["loss"] for line in self.log(run) if line["event"] == "step" and line["step"] >= least]
-            for run, least in (("first", 20), ("second", 5))
+            [line["loss"] for line in self.log(run) if line["event"] == "step" and line["step"] >= since]
+            for run, since in (("first", 20), ("second", 5))
         )
         self.assertLess(max(second), min(first[:2]))
 

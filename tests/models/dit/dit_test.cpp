@@ -248,7 +248,7 @@ TEST_CASE("every module runs through the seam once, in the order of paths()") {
   for (const char* name : dtk::models::dit_kept_results) CHECK(kept.count(name) == 1);
 }
 
-TEST_CASE("a module may run again after forward has returned") {
+TEST_CASE("a module may be recomputed after forward has returned") {
   const dtk::test::Fixture fixture = dtk::test::read_fixture("dit_tiny");
   Dit dit = tiny_with_weights(fixture);
   struct Call {

@@ -270,7 +270,7 @@ Tensors layer_inputs(const Operator& op, at::ScalarType type, bool wide_tokens, 
 
 }  // namespace
 
-TEST_CASE("layers whose input is made again are near fp64 and near those that keep it", "[device]") {
+TEST_CASE("layers whose input is recomputed are near fp64 and near those that keep it", "[device]") {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const Operator& op : layers()) {
       for (const bool wide_tokens : {false, true}) {

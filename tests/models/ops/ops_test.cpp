@@ -138,7 +138,7 @@ TEST_CASE("fp32 tokens take half branches, and rows that lie in a wider buffer")
   }
 }
 
-TEST_CASE("layers whose input is made again have the bits of those that keep it") {
+TEST_CASE("layers whose input is recomputed have the bits of those that keep it") {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const Operator& op : layers()) {
       for (const bool trained : {false, true}) {
@@ -236,7 +236,7 @@ TEST_CASE("under autocast a product that follows GELU has autocast's type, whate
   }
 }
 
-TEST_CASE("layers whose input is made again need no bias") {
+TEST_CASE("layers whose input is recomputed need no bias") {
   const Tensor x = normal({2, 3, 4}, 1).requires_grad_(true), row = normal({2, 4}, 2);
   const Tensor weight = normal({5, 4}, 3).requires_grad_(true);
   const auto gradients = [&](const Tensor& y) { return torch::autograd::grad({y.sum()}, {x, weight}); };

@@ -72,7 +72,7 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   CHECK(std::llround(static_cast<double>(step.forward) / (4 * 2) / 1e8) == 1186);  // 118.6 GMAC an image
   CHECK(step.forward + step.backward + 4 * gradients_of_inputs(model) ==
         4 * dit::training_flops_per_image(model));
-  // Each block runs again, but for nothing that is a product: an early stop saves element-wise operators
+  // Each block is recomputed, but for nothing that is a product: an early stop saves element-wise operators
   // only.
   CHECK(step.recomputed == 4 * 28 * block_flops(model));
   CHECK(step.attention_recomputed == int64_t{4} * 28 * 2 * 256 * 256 * 1152);
@@ -169,7 +169,7 @@ TEST_CASE("a convolution's two gradients cost as much as it does each") {
   CHECK(flops.backward == (input_gradient ? 2 : 1) * once);
 }
 
-TEST_CASE("a fused attention makes its scores again in backward") {
+TEST_CASE("a fused attention recomputes its scores in backward") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   const Flops flops = flops_of(device, [&] {
     const auto options = at::TensorOptions().device(device).dtype(at::kFloat);

@@ -57,7 +57,7 @@ TEST_CASE("within the scope products are bf16 and losses fp32; at its end autoca
   }
 }
 
-TEST_CASE("named ends run in fp32, also when a segment is run again") {
+TEST_CASE("named ends run in fp32, also when a segment is recomputed") {
   SavedTensorEngineGuard engine;
   PrecisionOptions options = asked();
   options.fp32 = {"final_layer"};
@@ -159,7 +159,7 @@ TEST_CASE("a pass without gradients keeps no cast of a weight: half of their byt
   CHECK(at::autocast::is_autocast_cache_enabled());
 }
 
-TEST_CASE("casts made while a segment runs again are gone after it") {
+TEST_CASE("casts made while a segment is recomputed are gone after it") {
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;
   Precision policy(asked(), at::kCPU, kPaths);

@@ -109,7 +109,7 @@ const std::vector<Operator>& operators() {
   return all;
 }
 
-// Layers whose input is made again in backward, and the two steps that they stand for.
+// Layers whose input is recomputed in backward, and the two steps that they stand for.
 const std::vector<Operator>& layers() {
   const auto linear = [](const Tensor& x, const Tensors& in) { return at::linear(x, in[3], in[4]); };
   static const std::vector<Operator> all{

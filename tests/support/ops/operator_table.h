@@ -35,7 +35,7 @@ const std::vector<Operator>& operators();
 /// Of that name.
 const Operator& operator_of(const std::string& name);
 
-/// Layers whose input is made again in backward. Their composed form is of LibTorch's operators in fp64; in
+/// Layers whose input is recomputed in backward. Their composed form is of LibTorch's operators in fp64; in
 /// another type it is the two steps that they stand for, the fused operator and the product.
 const std::vector<Operator>& layers();
 

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
+#include <dtk/policies/enum_text.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>

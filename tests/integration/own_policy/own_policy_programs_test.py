@@ -91,7 +91,7 @@ class OwnPolicy(unittest.TestCase):
         for program in ("dit-train", "dit-plan"):
             self.assertEqual(
                 self.run_program(program, "--config", "wrong.toml", code=2),
-                f"{program}: wrong.toml:33:3: unknown key policies.rounded.min_byte; did you mean "
+                f"{program}: wrong.toml:32:3: unknown key policies.rounded.min_byte; did you mean "
                 "policies.rounded.min_bytes?\n")
 
     def test_its_run_is_resumed_sampled_and_exported(self):
@@ -101,7 +101,8 @@ class OwnPolicy(unittest.TestCase):
         lines = [json.loads(line) for line in (self.folder / "half/log.jsonl").read_text().splitlines()]
         told = [(line["event"], line["step"]) for line in lines if line["event"] in ("resume", "step")]
         self.assertEqual(told[-3:], [("resume", 6), ("step", 7), ("step", 8)])
-        self.run_program("dit-sample", "--checkpoint", "run", "--device", "cpu", "--out", "grid.png")
+        self.run_program("dit-sample", "--checkpoint", "run", "--classes", "0,1", "--device", "cpu",
+                         "--out", "grid.png")
         self.assertEqual((self.folder / "grid.png").read_bytes()[:4], b"\x89PNG")
         self.run_program("dit-export", "--checkpoint", "run", "--out", "all.safetensors")
         self.assertTrue((self.folder / "all.safetensors").exists())

@@ -279,7 +279,7 @@ TEST_CASE("another operator at a kept one's place in the recomputation is refuse
       {at::ones({4}) * w}, keep({"h"}));
   CHECK_THROWS_WITH(torch::autograd::backward({out[0].sum()}, {}),
                     Catch::Contains("checkpoint net: the recomputation runs aten::cos where forward ran "
-                                    "aten::sin, whose result is kept; a segment must compute the same"));
+                                    "aten::sin, whose result is kept; a segment must recompute the same"));
 }
 
 TEST_CASE("entries that occur nowhere are refused with near ones") {

@@ -23,7 +23,8 @@ std::string report_of(const std::vector<policies::PolicyReport>& reports, const 
 std::vector<planner::Alternative> alternatives_of(const std::vector<PolicyEffect>& effects) {
   std::vector<planner::Alternative> all;
   for (const PolicyEffect& effect : effects) {
-    planner::Alternative one{effect.policy + (effect.on ? " switched off" : " switched on"), effect.problem};
+    const std::string how = effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on";
+    planner::Alternative one{effect.policy + " " + how, effect.problem};
     if (effect.switched) one.peak = effect.switched->memory.peak();
     all.push_back(std::move(one));
   }

@@ -184,10 +184,10 @@ std::string recomputed_text(const Plan& plan) {
   return plan.step.recomputed == 0 ? "0" : flops_text(plan.step.recomputed);
 }
 
-// Of a steady step.
+// Of a steady step of one rank, which runs its part of the batch.
 std::string step_flops_text(const Plan& plan) {
-  const double per_sample =
-      static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(plan.loaded.config.data.batch);
+  const int64_t samples = plan.loaded.config.data.batch / plan.loaded.ranks;
+  const double per_sample = static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(samples);
   return fmt::format("{} forward, {:.4g} GMAC a sample; {} backward; {} recomputed",
                      flops_text(plan.step.forward), per_sample, flops_text(plan.step.backward),
                      recomputed_text(plan));

@@ -1,6 +1,7 @@
 """Plans of several ranks, and their runs, to the byte."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,18 @@ class Plans(RanksTest):
         )
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
+
+    def test_a_sample_costs_the_same_on_any_number_of_ranks(self):
+        job = settings({"data__batch": 24, "train__accumulate": 12})
+
+        def said(ranks: int) -> str:
+            command = [str(PLAN), "--config", "tiny.toml", "--device", "cpu", "--world", str(ranks), *job]
+            text = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=100, check=True).stdout
+            return re.search(r"a step +(.* forward), (.*) a sample", text).groups()
+
+        (whole, alone), (part, of_two) = said(1), said(2)
+        self.assertEqual(alone, of_two)
+        self.assertNotEqual(whole, part)
 
     def run_as_planned(self, ranks: int, planned: dict, **job) -> dict:
         """memory.json of a run with the plan's peaks. Where the loader was not ahead at one of them, on a machine that is

@@ -21,11 +21,11 @@ configure_release() {
     "-DTORCH_PREFIX=${torch_library%/lib/*}" "-DDTK_TORCH_CPU=$torch_library")
 }
 
-# One compiler for each core, and no more than fit in memory: the files of a test, 8 at a time, take up to 1.3 GB.
+# One compiler for each core, and no more than fit in memory: twelve files of the toolkit at a time take up to 1.5 GB.
 build_jobs() {
   local cores gib
   cores=$(nproc 2>/dev/null || echo 1)
-  gib=$(awk '/^MemAvailable:/ { printf "%d", $2 / 1400000 }' /proc/meminfo 2>/dev/null || true)
+  gib=$(awk '/^MemAvailable:/ { printf "%d", $2 / 1500000 }' /proc/meminfo 2>/dev/null || true)
   if [[ -n $gib && $gib -lt $cores ]]; then cores=$gib; fi
   if [[ $cores -lt 1 ]]; then cores=1; fi
   printf '%s\n' "$cores"

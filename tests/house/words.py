@@ -62,7 +62,7 @@ PHRASES = {
 # read: its keys, tables and fields, units and endings, words of an argument, devices as LibTorch writes them, patterns.
 NAMES = (
     "(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName|out|(?<![.>])(?:descr|device|drawn|ending|field"
-    r"|folder|from|one|operator_name|order|path|projector|rest|table|unit|wanted|word))_?\b"
+    r"|folder|from|one|operator_name|order|projector|rest|table|unit|wanted|word))_?\b"
 )
 LAST = rf"\b(?!{NAMES})[A-Za-z_]\w*(?:\(\))?"  # of a.b->c: c
 COMPARED = {

@@ -1,5 +1,9 @@
 #include "toolkit/commands/sample.h"
 
+#include <dtk/policies/enum_text.h>
+
+#include <array>
+
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/config_io.h"
@@ -19,7 +23,11 @@ static std::vector<std::string> class_names_in(FileSystem& files,
   return {};
 }
 
-static constexpr char kRandomWeights[] = "random";
+/// What may stand in place of a path to weights.
+enum class WeightsWord { random };
+static constexpr auto enum_texts(WeightsWord) {
+  return std::array{"random"};
+}
 
 static SampleSource random_source(FileSystem& files, const WeightsRequest& request,
                                   const std::string& config_file) {
@@ -38,7 +46,7 @@ static SampleSource random_source(FileSystem& files, const WeightsRequest& reque
 }
 
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
-  if (const std::string& path = request.path; path == kRandomWeights && !files.exists(path))
+  if (policies::parse_enum<WeightsWord>(request.path) && !files.exists(request.path))
     return random_source(files, request, config_file);
   WeightsRequest found = request;
   const auto checkpoint = checkpoint_in(files, request.path);

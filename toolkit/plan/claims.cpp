@@ -13,6 +13,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/io/json.h"
+#include "toolkit/report/memory_need.h"
 
 namespace dtk {
 namespace {
@@ -171,7 +172,7 @@ std::string sized_text(const CheckedClaim& one) {
   const int64_t device = *one.claim.device_bytes;
   const auto side = [device](const policies::PhasePeak& peak) {
     return fmt::format("{} bytes in phase {}, which {}", with_separators(peak.peak.bytes), peak.name,
-                       peak.peak.bytes <= device ? "fits" : "does not fit");
+                       fits_in(peak.peak.bytes, device) ? "fits" : "does not fit");
   };
   return fmt::format("on one device, with micro-batches of {} in {} bytes: without, {}; with, {}",
                      one.claim.samples, with_separators(device), side(one.sized->without),

@@ -2,6 +2,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/plan/plan.h"
+#include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/planned_run.h"
 
 namespace dtk {
@@ -23,8 +24,7 @@ std::string report_of(const std::vector<policies::PolicyReport>& reports, const 
 std::vector<planner::Alternative> alternatives_of(const std::vector<PolicyEffect>& effects) {
   std::vector<planner::Alternative> all;
   for (const PolicyEffect& effect : effects) {
-    const std::string how = effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on";
-    planner::Alternative one{effect.policy + " " + how, effect.problem};
+    planner::Alternative one{effect.policy + " " + switch_words(effect), effect.problem};
     if (effect.switched) one.peak = effect.switched->memory.peak();
     all.push_back(std::move(one));
   }

@@ -270,7 +270,7 @@ std::string reason_words(const Plan& plan, const std::string& policy) {
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
   if (!effect.switched) return "cannot be switched: " + effect.problem;
   const MemoryReport& other = effect.switched->memory;
-  const std::string when = effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on";
+  const std::string when = switch_words(effect);
   const PhasePeak now = plan.memory.peak(), then = other.peak();
   const int64_t change = then.peak.bytes - now.peak.bytes;
   const int64_t of_host = other.host.peak.bytes - plan.memory.host.peak.bytes;
@@ -301,6 +301,10 @@ std::string baselines(const LoadedConfig& loaded) {
 
 std::string measured_text(const planner::DeviceTerm& term) {
   return term.measured.value_or("never");
+}
+
+std::string switch_words(const PolicyEffect& effect) {
+  return effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on";
 }
 
 std::vector<std::string> not_counted(const Plan& plan) {

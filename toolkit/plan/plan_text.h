@@ -43,6 +43,9 @@ std::vector<std::string> not_counted(const Plan& plan);
 /// What was measured of it, or "never".
 std::string measured_text(const planner::DeviceTerm& term);
 
+/// What was done to the policy in `effect.switched`: "switched on", or as its kind calls what is off.
+std::string switch_words(const PolicyEffect& effect);
+
 /// What fits and what it takes. `name`: of the configuration, for the first line.
 std::string plan_summary_text(const std::string& name, const Plan& plan);
 /// What is alive at the peak, and the peak of each phase.

@@ -1,4 +1,4 @@
-// Whether a plan fits: the one place where bytes are compared with a limit.
+// Whether a plan fits: who decides it asks here. A search compares as it goes.
 #pragma once
 #include <dtk/policies/memory_accounts.h>
 

@@ -190,7 +190,7 @@ std::string step_flops_text(const Plan& plan) {
   const double per_sample = static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(samples);
   return fmt::format("{} forward, {:.4g} GMAC a sample; {} backward; {} recomputed",
                      flops_text(plan.step.forward), per_sample, flops_text(plan.step.backward),
-                     recomputed_text(plan));
+                     plan.step.recomputed == 0 ? "no FLOPs" : recomputed_text(plan));
 }
 
 // --- what a policy's switch changes and why ---------------------------------------------------------------

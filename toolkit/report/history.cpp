@@ -1,6 +1,7 @@
 #include "toolkit/report/history.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
@@ -50,18 +51,21 @@ void RunHistory::add(std::string_view line) try {
   const Json json = parse_json(line);
   const auto event = policies::parse_enum<Logged>(json.at("event").get<std::string>());
   if (event == Logged::start || event == Logged::resume) {
-    starts_.push_back({step_in(json), event == Logged::resume, json.value("time", 0.0)});
+    starts_.push_back({step_in(json), event == Logged::resume, /*trained=*/false, json.value("time", 0.0)});
     const auto is_later = [this](const auto& entry) { return entry.step > starts_.back().step; };
     std::erase_if(steps_, is_later);
     std::erase_if(validations_, is_later);
     std::erase_if(samples_, is_later);
     std::erase_if(escalations_, is_later);
     std::erase_if(changes_, [this](const auto& change) { return change.step >= starts_.back().step; });
-    if (json.contains("changes_of_result"))
-      changes_.push_back({step_in(json), json["changes_of_result"].get<std::string>()});
+    for (const auto& [name, of_result] :
+         {std::pair("changes_of_result", true), std::pair("changes", false)}) {
+      if (json.contains(name)) changes_.push_back({step_in(json), json[name].get<std::string>(), of_result});
+    }
     std::erase_if(skipped_, [this](int64_t step) { return step > starts_.back().step; });
   } else if (event == Logged::step) {
     steps_.push_back(logged_step(json));
+    if (!starts_.empty()) starts_.back().trained = true;
   } else if (event == Logged::skipped) {
     skipped_.push_back(step_in(json));
   } else if (event == Logged::escalated) {

@@ -29,17 +29,19 @@ struct LoggedSamples {
   std::string path;
 };
 
-/// What a process trained: it starts or continues at `step`.
+/// A process, which starts or continues at `step`.
 struct LoggedStart {
   int64_t step = 0;
   bool resumed = false;
+  bool trained = false;     // a step is logged of it
   double unix_seconds = 0;  // 0: the log does not say
 };
 
-/// What a resume changed that the weights depend on.
+/// What a resume changed.
 struct LoggedChange {
   int64_t step = 0;  // the last one before it
   std::string text;
+  bool of_result = false;  // the weights depend on it
 };
 
 /// That a step was refused memory, and the choice that the run went on with.

@@ -119,12 +119,15 @@ class Page {
     if (!history_.starts().empty() && history_.starts().front().unix_seconds > 0) {
       begun = date(history_.starts().front().unix_seconds);
     }
-    const auto resumes = std::count_if(history_.starts().begin(), history_.starts().end(),
-                                       [](const LoggedStart& start) { return start.resumed; });
+    int64_t resumes = 0, last = 0;
+    for (const LoggedStart& start : history_.starts()) {
+      if (!start.resumed || !start.trained) continue;
+      ++resumes;
+      last = start.step;
+    }
     if (resumes > 0) {
       begun += fmt::format("{}resumed {}, last at step {}", begun.empty() ? "" : ", ",
-                           resumes == 1 ? "once" : fmt::format("{} times", resumes),
-                           with_separators(history_.starts().back().step));
+                           resumes == 1 ? "once" : fmt::format("{} times", resumes), with_separators(last));
     }
     std::string text = "<dl class=\"about\">" + about("folder", report_.folder) +
                        about("state", report_.state) + about("model", report_.model) +
@@ -157,7 +160,8 @@ class Page {
     std::string text = "<div class=\"figures\">";
     if (!history_.steps().empty()) {
       const LoggedStep& last = history_.steps().back();
-      const size_t processes = history_.starts().size();
+      const auto processes = std::count_if(history_.starts().begin(), history_.starts().end(),
+                                           [](const LoggedStart& start) { return start.trained; });
       text += figure("steps", "steps", static_cast<double>(last.step), with_separators(last.step),
                      duration(last.seconds) + " of training" +
                          (processes > 1 ? fmt::format(" in {} processes", processes) : ""));
@@ -183,7 +187,7 @@ class Page {
     if (report_.memory) {
       const policies::PhasePeak peak = report_.memory->peak();
       text += figure("peak", "peak memory", static_cast<double>(peak.peak.bytes),
-                     readable_bytes(peak.peak.bytes), "tensors, in phase " + peak.name);
+                     readable_bytes(peak.peak.bytes), "tensors, in phase " + peak.name + since_resume());
     }
     return text + "</div>";
   }
@@ -258,8 +262,9 @@ class Page {
     const std::vector<LoggedStep>& steps = history_.steps();
     LineChart chart{.id = "loss", .title = "loss", .y_axis = YAxis::logarithmic};
     chart.note = "Training: mean of the steps since the line of log.jsonl before.";
-    for (const LoggedChange& change : history_.changes())
-      chart.marks.push_back(static_cast<double>(change.step));
+    for (const LoggedChange& change : history_.changes()) {
+      if (change.of_result) chart.marks.push_back(static_cast<double>(change.step));
+    }
     const size_t half = steps.size() / smoothing_part;
     if (half > 0) {
       std::vector<double> losses;
@@ -295,17 +300,20 @@ class Page {
          .curves = {curve("MFU", Curve::Look::bold, history_.steps(), percent)}});
   }
 
+  // What is measured of memory is of the last process alone.
+  std::string since_resume() const {
+    if (history_.starts().empty() || !history_.starts().back().resumed) return "";
+    return ", since the run was resumed at step " + with_separators(history_.starts().back().step);
+  }
+
   std::string memory() const {
     const std::string title = "<h2>Memory</h2>";
     if (!report_.memory) return title + "<p>Not measured: memory.ledger = false.</p>";
     const MemoryReport& memory = *report_.memory;
-    const bool resumed = !history_.starts().empty() && history_.starts().back().resumed;
     std::string text = fmt::format(
         "{}<p>Tensors on {} at the peak of each phase, by owner{}.{}</p>{}{}<details><summary>Exact "
         "bytes</summary><div class=\"scroll\">{}</div></details>",
-        title, html_escaped(memory.device.str()),
-        resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
-                : "",
+        title, html_escaped(memory.device.str()), since_resume(),
         report_.planned ? " The line across a bar is what was planned "
                           "before the run began; scratch that a kernel takes for itself is measured only."
                         : "",

@@ -80,6 +80,10 @@ DeviceOverhead read_beside(const Json& json, c10::Device device) {
 
 }  // namespace
 
+MemoryNeed StartPlan::need(bool with_host) const {
+  return {.peak = memory->peak(), .beside = beside.bytes, .host = with_host ? memory->host.peak.bytes : 0};
+}
+
 StartPlan read_start_plan(std::string_view text, const std::string& name) try {
   const Json json = parse_json(text);
   StartPlan plan;

@@ -31,6 +31,8 @@ struct StartPlan {
 
   /// "" where there is a plan.
   const std::string& why_not() const { return refusal.empty() ? problem : refusal; }
+  /// Of a plan. `with_host`: host memory is the device's own.
+  MemoryNeed need(bool with_host) const;
 };
 /// Reads what dit-plan --json or start_plan_json() printed. Throws FileError beginning with `name`.
 StartPlan read_start_plan(std::string_view json, const std::string& name);

@@ -80,13 +80,14 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   std::vector<std::string> ways;
   const int64_t samples = samples_at_once(config);
   if (samples > 1) {
-    ways.push_back(shortage.batch
-                       ? fmt::format("{}, which by its plan fits, or raise train.accumulate "
-                                     "(a pass takes {} samples at a time)",
-                                     policies::advise("data.batch", toml_text(*shortage.batch)), samples)
-                       : fmt::format("lower data.batch or raise train.accumulate (a pass takes {} samples "
-                                     "at a time)",
-                                     samples));
+    const std::string batch =
+        shortage.batch ? advise("data.batch", toml_text(*shortage.batch)) + ", which by its plan fits,"
+                       : "lower data.batch";
+    const std::string accumulate = shortage.accumulate
+                                       ? advise("train.accumulate", toml_text(*shortage.accumulate)) +
+                                             ", which by its plan fits and keeps the batch"
+                                       : "raise train.accumulate";
+    ways.push_back(fmt::format("{} or {} (a pass takes {} samples at a time)", batch, accumulate, samples));
   }
   if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
   if (!resumed && config.policies.attention.enabled == Enabled::off)

@@ -37,16 +37,17 @@ int64_t trainable_parameters(const RunConfig& config);
 
 /// What is known of a run that does not fit.
 struct Shortage {
-  bool resumed = false;                  // the model is the checkpoint's
-  bool in_build = false;                 // it was refused before the first step
-  bool by_budget = false;                // a higher memory.budget would end it
-  int64_t ranks = 1;                     // that train
-  bool divided_fits = false;             // with the weights divided too, by its plan
-  std::optional<int64_t> limit = {};     // bytes, where it is known
-  std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
-  std::optional<int64_t> batch = {};     // the largest that is planned to fit
-  std::optional<StateBytes> state = {};  // by its plan
-  std::string not_known = {};            // what the plan counts as 0 bytes, as DeviceOverhead has it
+  bool resumed = false;                    // the model is the checkpoint's
+  bool in_build = false;                   // it was refused before the first step
+  bool by_budget = false;                  // a higher memory.budget would end it
+  int64_t ranks = 1;                       // that train
+  bool divided_fits = false;               // with the weights divided too, by its plan
+  std::optional<int64_t> limit = {};       // bytes, where it is known
+  std::optional<int64_t> needed = {};      // bytes of the whole run, by its plan
+  std::optional<int64_t> batch = {};       // the largest that is planned to fit
+  std::optional<int64_t> accumulate = {};  // the least that is, with the batch as it is
+  std::optional<StateBytes> state = {};    // by its plan
+  std::string not_known = {};              // what the plan counts as 0 bytes, as DeviceOverhead has it
 };
 
 /// Of a refusal while the run was built or trained. `plan`: of the run, where there is one. `ranks`: null for

@@ -12,12 +12,12 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
-#include "toolkit/core/largest_fit.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/report/level_choice.h"
 #include "toolkit/report/plan_summary.h"
+#include "toolkit/run/other_fits.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
@@ -192,12 +192,6 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
   return world.plan(loaded, device);
 }
 
-static MemoryNeed need_of(const StartPlan& plan, bool with_host) {
-  return {.peak = plan.memory->peak(),
-          .beside = plan.beside.bytes,
-          .host = with_host ? plan.memory->host.peak.bytes : 0};
-}
-
 std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
   return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     // What takes less comes in later: a plan's choice, a precision that is measured.
@@ -206,7 +200,7 @@ std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorl
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
     const StartPlan plan = plan_run(world, std::move(one), device);
     if (!plan.memory) return {std::nullopt, plan.why_not()};
-    return {need_of(plan, /*with_host=*/false).bytes()};
+    return {plan.need(/*with_host=*/false).bytes()};
   });
 }
 
@@ -294,45 +288,6 @@ StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConf
   return {};
 }
 
-// Whether ranks that divide the weights, too, are planned to fit `limit` bytes, where that is another choice.
-static bool fits_divided(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
-                         bool with_host, int64_t limit, const RunWorld& world) {
-  const policies::ShardOptions& shard = loaded.config.policies.shard;
-  if (loaded.ranks == 1 || shard.enabled == policies::Enabled::off || !world.plan) return false;
-  if (shard.level != policies::ShardLevel::optimizer || placement_is_open(loaded.config)) return false;
-  LoadedConfig divided = loaded;
-  divided.config.policies.shard.level = policies::ShardLevel::parameters;
-  if (plan.precision) divided.config.policies.precision.cpu = *plan.precision;
-  const StartPlan planned = plan_run(world, std::move(divided), device);
-  return planned.memory && need_of(planned, with_host).fits(limit);
-}
-
-// The largest data.batch, of as many micro-batches, that is planned to fit `limit` bytes as `plan` is judged
-// by; nothing where none does, or nobody plans.
-static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedConfig& loaded,
-                                            c10::Device device, bool with_host, int64_t limit,
-                                            const RunWorld& world) {
-  // A part of a micro-batch has at least one sample.
-  const int64_t unit = loaded.config.train.accumulate * loaded.config.memory.split;
-  const int64_t most = loaded.config.data.batch / unit - (loaded.config.data.batch % unit == 0 ? 1 : 0);
-  if (!world.plan || most < 1 || placement_is_open(loaded.config)) return std::nullopt;
-  bool all_planned = true;
-  const auto bytes_of = [&](int64_t units) {
-    const bool stopped = world.stop_requested && world.stop_requested();
-    all_planned = all_planned && !stopped;
-    if (!all_planned) return INT64_MAX;
-    LoadedConfig other = loaded;
-    other.config.data.batch = units * unit;
-    if (plan.precision) other.config.policies.precision.cpu = *plan.precision;
-    const StartPlan planned = plan_run(world, std::move(other), device);
-    all_planned = all_planned && planned.memory.has_value();
-    return planned.memory ? need_of(planned, with_host).bytes() : INT64_MAX;
-  };
-  const LargestFit found = largest_within(most, limit, bytes_of);
-  if (!all_planned || found.fitting == 0) return std::nullopt;
-  return found.fitting * unit;
-}
-
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
                                        bool resumed, const RunWorld& world) {
   const RunConfig& config = loaded.config;
@@ -357,20 +312,21 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   if (!problem) return notes;
   const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
   const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
+  const OtherFits others({loaded, plan, device, with_host, problem->limit}, world);
+  const std::optional<int64_t> batch = refuses ? others.batch() : std::nullopt;
   const std::string message =
       problem->message + precision_words(plan.precision) + "; " +
-      out_of_memory_advice(
-          config, device,
-          {.resumed = resumed,
-           .by_budget = problem->budget_is_the_limit,
-           .ranks = loaded.ranks,
-           .divided_fits = refuses && fits_divided(plan, loaded, device, with_host, problem->limit, world),
-           .limit = problem->limit,
-           .needed = problem->needed,
-           .batch = !refuses ? std::nullopt
-                             : fitting_batch(plan, loaded, device, with_host, problem->limit, world),
-           .state = state_bytes(*plan.memory),
-           .not_known = plan.beside.not_known});
+      out_of_memory_advice(config, device,
+                           {.resumed = resumed,
+                            .by_budget = problem->budget_is_the_limit,
+                            .ranks = loaded.ranks,
+                            .divided_fits = refuses && others.weights_divided(),
+                            .limit = problem->limit,
+                            .needed = problem->needed,
+                            .batch = batch,
+                            .accumulate = batch ? others.accumulate(*batch) : std::nullopt,
+                            .state = state_bytes(*plan.memory),
+                            .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (refuses) {
     throw Error(ExitCode::memory,

@@ -62,8 +62,8 @@ std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded
 StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);
 
 /// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
-/// code 3, if it does not fit and memory.on_over_budget says to refuse that; then `world` plans which
-/// data.batch would fit.
+/// code 3, if it does not fit and memory.on_over_budget says to refuse that; then `world` plans what
+/// else would fit (other_fits.h).
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
                                        bool resumed, const RunWorld& world);
 

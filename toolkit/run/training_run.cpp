@@ -17,6 +17,8 @@
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/run/record.h"
+#include "toolkit/run/run_ranks.h"
+#include "toolkit/run/run_samples.h"
 #include "toolkit/run/start.h"
 #include "toolkit/run/watch.h"
 #include "toolkit/train/model_family.h"
@@ -49,7 +51,9 @@ class Run final : public TrainingRun {
               if (initial) load_weights(*initial, model, &shards);
             },
             world.ranks),
+        ranks_(world, trainer_),
         watch_(config_, device, world, trainer_),
+        samples_(config_, model_, data, world, ranks_, meters, trainer_),
         store_(world.checkpoint_files(), out_ / checkpoints_folder, config_.train.keep_checkpoints,
                world.ranks),
         device_(device) {
@@ -149,7 +153,7 @@ class Run final : public TrainingRun {
     result.unseen_classes = unseen_classes(data_.classes);
     if (process_->step_is_due) do_what_is_due(result);
     while (!trainer_.done()) {
-      if (world_.ranks == nullptr ? stop_requested() : is_to_stop_) {
+      if (world_.ranks == nullptr ? ranks_.stop_requested() : is_to_stop_) {
         result.stopped = true;
         break;
       }
@@ -195,8 +199,8 @@ class Run final : public TrainingRun {
   // everybody's.
   void agree() {
     if (world_.ranks == nullptr) return;
-    const auto said =
-        world_.ranks->all_say({stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()}, "before the next step");
+    const auto said = world_.ranks->all_say({ranks_.stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()},
+                                            "before the next step");
     is_to_stop_ = std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
     trainer_.agree_on_seconds(said.front()[1]);
   }
@@ -221,7 +225,7 @@ class Run final : public TrainingRun {
     watch_.forget_step();
     std::optional<Escalation> lowest;
     escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_, lowest);
-    if (stop_requested()) {
+    if (ranks_.stop_requested()) {
       escalation_.reset();
       return false;
     }
@@ -253,7 +257,6 @@ class Run final : public TrainingRun {
     return is_log_step(step, train.log_every) || is_due(train.validate_every, step) ||
            is_due(train.checkpoint_every, step) || is_due(train.sample_every, step) || step == train.steps;
   }
-  bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
   RunResult nothing_trained() const {
     RunResult result;
@@ -375,18 +378,17 @@ class Run final : public TrainingRun {
     std::optional<DataError> problem;
     try {
       own = validation_->measure_sync(
-          trainer_, [this] { return may_go_on("while they validate"); }, share_of(world_.ranks));
+          trainer_, [this] { return ranks_.may_go_on("while they validate"); }, share_of(world_.ranks));
     } catch (const DataError& error) {
       if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
       problem.emplace(error);
     }
-    if (any_rank(!own, "behind a validation")) {
-      if (any_rank(problem.has_value(), "behind a validation")) save_unvalidated(problem);
+    if (ranks_.any(!own, "behind a validation")) {
+      if (ranks_.any(problem.has_value(), "behind a validation")) save_unvalidated(problem);
       return;  // who is told to stop has not measured all
     }
-    const Validated validated = validation_->of_all(
-        trainer_.model(), world_.ranks == nullptr ? std::vector<std::vector<double>>{*own}
-                                                  : world_.ranks->all_say(*own, "behind a validation"));
+    const Validated validated =
+        validation_->of_all(trainer_.model(), ranks_.all_say(*own, "behind a validation"));
     meters_.check_budget();
     const int64_t step = trainer_.steps();
     record_->validation(step, validated);
@@ -399,21 +401,10 @@ class Run final : public TrainingRun {
   // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
   [[noreturn]] void save_unvalidated(const std::optional<DataError>& problem) {
     save();
-    any_rank(false, "behind a save");                                  // until the leader has done it
+    ranks_.any(false, "behind a save");                                // until the leader has done it
     if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why
     throw DataError(std::string(problem->what()) + "; what was trained is saved as " +
                     last_checkpoint_.string() + ", its validation was not measured");
-  }
-
-  bool any_rank(bool this_one, const char* when) const {
-    if (world_.ranks == nullptr) return this_one;
-    const auto said = world_.ranks->all_say({this_one ? 1.0 : 0.0}, when);
-    return std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
-  }
-
-  // In the midst of passes without gradients: where their modules gather weights, all ranks leave at once.
-  bool may_go_on(const char* when) const {
-    return !(trainer_.shards().divides_weights() ? any_rank(stop_requested(), when) : stop_requested());
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -444,55 +435,20 @@ class Run final : public TrainingRun {
     if (stopped) {
       result.next_step = "continue with dit-train --resume " + shell_quoted(out_.string());
     } else if (!model_.drawn.empty()) {
-      try_sample(result);
-      // Who is told to stop draws none, and only the leader's are kept.
-      if (world_.ranks != nullptr)
-        result.stopped =
-            world_.ranks->all_say({result.stopped ? 1.0 : 0.0}, "behind the samples").front()[0] != 0;
+      samples_.at_end(*record_, last_checkpoint_, result);
     }
     result.memory = meters_.report();
-    if (result.memory) result.memory->refused = refused_;
+    if (result.memory) result.memory->refused = samples_.refused();
     if (result.memory) result.memory->ranks = ranks;
     result.escalations = record_->escalations();
     result.report = record_->report_path();
     record_->end(stopped, result);
   }
 
-  // The training is complete and saved: that its samples do not fit takes nothing of the report away.
-  void try_sample(RunResult& result) {
-    try {
-      sample(result);
-    } catch (const c10::OutOfMemoryError& error) {
-      if (trainer_.shards().divides_weights()) throw;  // the others wait where their modules gather weights
-      throw_if_bare(error, config_, world_.observer);
-      result.out_of_memory = first_line(error.what_without_backtrace());
-      refused_ = refused_by(error);
-      result.next_step = "the training is complete and saved, its samples were not made; lower " +
-                         model_.count_key + ", raise memory.budget if it is set, or make " + model_.fewer +
-                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
-    } catch (const DataError& error) {
-      throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
-                      last_checkpoint_.string() + ", its samples were not made");
-    }
-  }
-
-  void sample(RunResult& result) {
-    const std::vector<NamedTensor> samples = draw();
-    if (samples.empty()) {
-      result.stopped = true;
-      result.next_step = "the training is complete, its samples were not made; make them with " +
-                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
-      return;
-    }
-    result.samples = keep(samples);
-  }
-
-  // A stop while they are drawn is heeded by the loop of the training.
   void sample_on_the_way() try {
     // Only finite weights are drawn with; with clipping they always are.
     if (config_.optimizer.clip == 0) read_if_behind();
-    const std::vector<NamedTensor> samples = draw();
-    if (!samples.empty()) keep(samples);
+    samples_.on_the_way(*record_);
   } catch (const c10::OutOfMemoryError& error) {
     give_up(error, fmt::format("the samples of step {} do not fit beside the training; {}lower {}, raise "
                                "memory.budget if it is set, or {}",
@@ -519,40 +475,6 @@ class Run final : public TrainingRun {
     }
   }
 
-  // None if a stop is requested, or a rank has none.
-  std::vector<NamedTensor> draw() {
-    const PhaseScope phase("sample");
-    record_->prepare_samples();
-    world_.observer.message("sampling " + model_.drawn);
-    const KeepGoing keep_going =
-        until_stopped(world_.observer, [this] { return !may_go_on("while samples are drawn"); });
-    std::vector<at::Tensor> parts;
-    SharedSamples shared{share_of(world_.ranks)};
-    if (world_.ranks != nullptr) shared.join = [&](const at::Tensor& one) { parts.push_back(one); };
-    std::vector<NamedTensor> samples;
-    try {
-      samples = trainer_.sample(keep_going, data_.split.held_out.get(), shared);
-    } catch (const std::exception&) {
-      // The others wait where their modules gather weights, or hear it.
-      if (!trainer_.shards().divides_weights()) any_rank(true, "behind the samples");
-      throw;
-    }
-    if (any_rank(samples.empty(), "behind the samples")) return {};
-    for (const at::Tensor& one : parts) world_.ranks->join(one, "behind the samples");
-    return samples;
-  }
-
-  std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
-    const PhaseScope phase("sample");
-    const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
-    if (!model_.pictures) {
-      world_.observer.message("the samples are " + model_.tensors + ", not images: written to " +
-                              path.string());
-    }
-    meters_.check_budget();
-    return path;
-  }
-
   const LoadedConfig& loaded_;
   const RunConfig& given_;
   const RunConfig& config_;
@@ -562,7 +484,9 @@ class Run final : public TrainingRun {
   const MemoryMeters& meters_;
   const RunData& data_;
   Trainer trainer_;
+  const RunRanks ranks_;
   Watch watch_;
+  RunSamples samples_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
   std::optional<RunRecord> record_;  // once the folder is this run's
@@ -573,11 +497,10 @@ class Run final : public TrainingRun {
   StartPlan plan_;
   std::optional<ProcessSoFar> process_;  // once it trains
   std::optional<Escalation> escalation_;
-  bool is_to_stop_ = false;                             // of several ranks, before the next step
-  bool taken_back_ = true;                              // the step that was refused, not complete
-  Mark mark_;                                           // when the scalars were last read
-  int64_t validated_step_ = -1;                         // the last one
-  std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
+  bool is_to_stop_ = false;      // of several ranks, before the next step
+  bool taken_back_ = true;       // the step that was refused, not complete
+  Mark mark_;                    // when the scalars were last read
+  int64_t validated_step_ = -1;  // the last one
 };
 
 }  // namespace

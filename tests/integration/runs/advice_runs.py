@@ -152,6 +152,7 @@ PROVOKED: dict[str, list[Provoked]] = {
     "toolkit/run/out_of_memory.cpp": [
         Provoked("memory.budget", TIGHT),
         Provoked("data.batch", TIGHT),
+        Provoked("train.accumulate", TIGHT),
         Provoked("policies.ema.enabled", {"memory__budget": 190_000}, gone=True),
     ],
     "toolkit/run/start.cpp": [

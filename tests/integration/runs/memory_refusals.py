@@ -136,8 +136,8 @@ class Budget(ProgramTest):
     )
     RAISE = r"set memory\.budget = (\d+) or more"
     STEP = (
-        r"the state takes [\d.]+ KiB, the rest is a step's: (?:set data\.batch = [1-7], which by its plan fits,|lower "
-        r"data\.batch) or raise train\.accumulate \(a pass "
+        r"the state takes [\d.]+ KiB, the rest is a step's: (?:set data\.batch = [1-7], which by its plan fits, or "
+        r"set train\.accumulate = [248], which by its plan fits and keeps the batch|lower data\.batch or raise train\.accumulate) \(a pass "
         r"takes 8 samples at a time\), {} or use a smaller model"
     )
     ALL_THE_SAME = (

@@ -63,6 +63,19 @@ TEST_CASE("a resume takes back the steps that are trained again") {
   CHECK(history.starts()[0].resumed);
 }
 
+TEST_CASE("a history has what resumes changed, and which processes trained") {
+  const std::string resume = "{\"event\":\"resume\",\"step\":5,\"changes\":\"a = 2 (was 1)\"";
+  const RunHistory history("{\"event\":\"start\",\"step\":0}\n" + step_line(5, 1) + resume + "}\n" + resume +
+                           ",\"changes_of_result\":\"b = 4 (was 3)\"}\n" + step_line(10, 1));
+  REQUIRE(history.starts().size() == 3);
+  CHECK(history.starts()[0].trained);
+  CHECK_FALSE(history.starts()[1].trained);
+  CHECK(history.starts()[2].trained);
+  REQUIRE(history.changes().size() == 2);  // those of the first resume are said again by the second
+  CHECK((history.changes()[0].of_result && history.changes()[0].text == "b = 4 (was 3)"));
+  CHECK((!history.changes()[1].of_result && history.changes()[1].text == "a = 2 (was 1)"));
+}
+
 TEST_CASE("lines that a crash has torn are counted and left out") {
   test::MemoryFileSystem files;
   const std::string torn = step_line(10, 1).substr(0, 20);

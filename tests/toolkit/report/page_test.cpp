@@ -1,4 +1,5 @@
-// The page's parts; tests/integration/reports/report_page_test.py reads that of a run as XML, number by number.
+// The page's parts; tests/integration/reports/report_page_test.py reads that of a run as XML, number by
+// number.
 #include "toolkit/report/page.h"
 
 #include "support/catch.h"
@@ -55,6 +56,26 @@ TEST_CASE("a report begins with what the run came to") {
   CHECK(has(page, "Not measured: memory.ledger = false."));
   CHECK_FALSE(has(page, "<script"));
   CHECK_FALSE(has(page, "</dl><p class=\"note\""));
+}
+
+TEST_CASE("a report of a resumed run says what changed, who trained, and whose the peak is") {
+  RunReport report = small();
+  report.memory.emplace();
+  report.memory->phases = {{"forward", {}}};
+  const std::string first = "{\"event\":\"start\",\"step\":0,\"time\":1700000000}\n" + step_line(10, "0.5");
+  report.history = RunHistory(first);
+  CHECK(has(report_html(report), "<small>tensors, in phase forward</small>"));
+  // The first resume had nothing to train.
+  report.history = RunHistory(first +
+                              "{\"event\":\"resume\",\"step\":10}\n{\"event\":\"resume\",\"step\":10,"
+                              "\"changes\":\"train.keep_checkpoints = 3 (was 2)\"}\n" +
+                              step_line(20, "0.25"));
+  const std::string page = report_html(report);
+  CHECK(has(page, "<dt>started</dt><dd>2023-11-14 22:13 UTC, resumed once, last at step 10</dd>"));
+  CHECK(has(page, " of training in 2 processes</small>"));
+  CHECK(has(page, "After step 10 the run went on with train.keep_checkpoints = 3 (was 2)."));
+  CHECK_FALSE(has(page, "class=\"mark\""));  // the weights do not depend on it
+  CHECK(has(page, "<small>tensors, in phase forward, since the run was resumed at step 10</small>"));
 }
 
 TEST_CASE("a report says what is amiss with the data") {

@@ -1,0 +1,44 @@
+// What else is planned to fit, where a run does not: found by plans of the same run with another value.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/report/plan_summary.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+/// How a run was judged, which others are judged by. All that is given by reference must outlive it.
+struct JudgedRun {
+  const LoadedConfig& loaded;
+  const StartPlan& plan;
+  c10::Device device;
+  bool with_host;  // host memory counts too
+  int64_t limit;   // bytes
+};
+
+/// Each plans as `world` does; where nobody plans, keep = "auto" is open or a stop is requested, nothing is
+/// found.
+class OtherFits {
+ public:
+  OtherFits(const JudgedRun& judged, const RunWorld& world) : judged_(judged), world_(world) {}
+
+  /// Whether ranks that divide the weights, too, fit, where that is another choice.
+  bool weights_divided() const;
+  /// The largest data.batch, of as many micro-batches.
+  std::optional<int64_t> batch() const;
+  /// The least train.accumulate for the same data.batch. `batch`: what batch() found.
+  std::optional<int64_t> accumulate(int64_t batch) const;
+
+ private:
+  std::optional<int64_t> bytes_with(const std::function<void(RunConfig&)>& edit) const;
+
+  const JudgedRun judged_;
+  const RunWorld& world_;
+};
+
+}  // namespace dtk

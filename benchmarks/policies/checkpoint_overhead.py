@@ -3,7 +3,7 @@
 PROGRAM is build/release/benchmarks/checkpoint-overhead. A round is a chain of segments of one scalar multiplication
 each, forward and backward, minus the same chain without checkpointing, on one thread, in processor time. PyTorch makes
 the multiplication again; dit-train need not, as backward takes only the segment's input and its parameter. So there are
-rounds of a multiplication and a tanh, too: backward needs the result, which both have to make again. What is made again
+rounds of a multiplication and a tanh, too: backward needs the result, which both have to recompute. What is recomputed
 counts as cost.
 """
 

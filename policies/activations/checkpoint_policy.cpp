@@ -68,7 +68,7 @@ std::string counted(size_t count, const char* thing) {
 std::string kept_text(const CheckpointOptions& options) {
   std::string text;
   for (const std::string& one : options.keep.results) {
-    if (one != "offload") text += (text.empty() ? ", keeping " : ", ") + one;
+    if (!SegmentKeeps::is_offload(one)) text += (text.empty() ? ", keeping " : ", ") + one;
   }
   if (!options.keep.offloads()) return text;
   if (options.keep.offloads_all() && options.keep.recomputes())
@@ -297,14 +297,14 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
 
 // Of both, where both were asked for: so much of what the user chose does something.
 bool CheckpointPolicy::has_effect() const {
-  return (!recomputes() || effect_->saved() > 0) && moves_or_need_not();
+  return (!recomputes() || effect_->saved() > 0) && moves_as_asked();
 }
 
 bool CheckpointPolicy::recomputes() const {
   return std::any_of(kept_.begin(), kept_.end(), [](const Kept& one) { return one.recomputes; });
 }
 
-bool CheckpointPolicy::moves_or_need_not() const {
+bool CheckpointPolicy::moves_as_asked() const {
   return store_ == nullptr || store_->counts().copied_out > 0;
 }
 
@@ -312,9 +312,8 @@ std::string CheckpointPolicy::no_effect() const {
   const std::string& first = segments_.front().front();
   const std::string& last = segments_.back().back();
   const std::string chosen = first == last ? first : first + " to " + last;
-  if (moves_or_need_not() && !effect_->ran())
-    return "no forward pass has run " + chosen + " through the seam";
-  if (moves_or_need_not())
+  if (moves_as_asked() && !effect_->ran()) return "no forward pass has run " + chosen + " through the seam";
+  if (moves_as_asked())
     return "backward needs no more of " + chosen + " than what is there anyway: inputs and parameters";
   return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
          " in a chosen module";
@@ -348,8 +347,8 @@ void CheckpointPolicy::before_step() {
                           "bytes, so recomputing them frees none; leave them out");
   }
   if (has_effect()) return;
-  const char* const change = moves_or_need_not() ? "name other modules in policies.checkpoint.targets"
-                                                 : "lower policies.checkpoint.offload_min_bytes";
+  const char* const change = moves_as_asked() ? "name other modules in policies.checkpoint.targets"
+                                              : "lower policies.checkpoint.offload_min_bytes";
   throw PolicyError("policies.checkpoint.enabled", " = true, but " + no_effect() + ", so it has no effect; " +
                                                        change + ", or " +
                                                        advise(kCheckpointEnabled, "\"default\""));

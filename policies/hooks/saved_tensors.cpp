@@ -181,9 +181,8 @@ void check_dispatch_keys() {
 void check_debug_info() {
   const c10::DebugInfoBase* const info = c10::ThreadLocalDebugInfo::get(kKind);
   if (info == nullptr || dynamic_cast<const SavedTensorStack::Node*>(info) != nullptr) return;
-  TORCH_CHECK(false,
-              "LibTorch's debug information TEST_INFO_2 has two users in this thread: dtk, for the stack of "
-              "saved tensors, and who has put a ",
+  TORCH_CHECK(false, "LibTorch's debug information ", kSavedTensorStackName,
+              " has two users in this thread: dtk, for the stack of saved tensors, and who has put a ",
               c10::demangle(typeid(*info).name()), " there; only one of them can have it");
 }
 

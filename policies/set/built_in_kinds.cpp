@@ -191,7 +191,8 @@ class CheckpointKind final : public BuiltIn {
     if (choice.enabled == Enabled::off) choice.enabled = Enabled::by_default;
     choice.every = choice.segment = 1;
     std::vector<PolicyOptions> choices;
-    for (const SegmentKeeps& keep : {SegmentKeeps(KeepWord::block), SegmentKeeps({"offload"})}) {
+    for (const SegmentKeeps& keep :
+         {SegmentKeeps(KeepWord::block), SegmentKeeps({text_of(KeepWord::offload)})}) {
       choice.keep = keep;
       if (options.checkpoint == choice) {
         choices.clear();  // those before it hold more

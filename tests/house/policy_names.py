@@ -19,7 +19,7 @@ MAY_NAME = {
     "inference": set(),
     # A CPU's is chosen by trial steps, or by what fits.
     "precision": {
-        "train/precision_choice.cpp", "train/validation.cpp", "run/start.cpp", "run/folder.cpp", "run/out_of_memory.cpp", "report/plan_summary.cpp",
+        "train/precision_choice.cpp", "train/validation.cpp", "run/start.cpp", "run/other_fits.cpp", "run/folder.cpp", "run/out_of_memory.cpp", "report/plan_summary.cpp",
         "plan/plan.cpp", "plan/plan_text.cpp", "plan/calibrate.cpp", "plan/place_checkpoints.cpp", "commands/plan.cpp", "commands/init.cpp",
     },
     # keep = "auto" is chosen by plans, and plans compare what is kept.
@@ -28,7 +28,7 @@ MAY_NAME = {
         "plan/plan.cpp", "plan/alternatives.h", "plan/alternatives.cpp", "plan/calibrate.cpp", "plan/per_token.cpp", "plan/place_checkpoints.cpp",
     },
     # Ranks divide by it, and level = "auto" is chosen by plans.
-    "shard": {"train/apply_policies.cpp", "report/level_choice.cpp", "plan/worlds.cpp", "run/start.cpp", "run/out_of_memory.cpp"},
+    "shard": {"train/apply_policies.cpp", "report/level_choice.cpp", "plan/worlds.cpp", "run/other_fits.cpp", "run/out_of_memory.cpp"},
 }  # fmt: skip
 
 

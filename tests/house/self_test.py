@@ -169,12 +169,14 @@ class Words(TreeTest):
         for text in ('f(x.style == "plain");', 'g(ema.device() == "same");', 'i(options_.name != "custom");', 'h(config.train.model == "springs");'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
         self.write("toolkit/run/good.cpp", 'bool c = array.key == "lanes";\nbool a = config.data.kind == "idx", b = name == "mean";\n')
+        for text in ('contains(parts, "lora")', 'std::find(a.begin(), a.end(), "offload")', "int least_time;", "options.most_gain", "if (report.policy != Precision::kName) return;"):
+            self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
-        for text in ("a segment that runs again", "what was computed again", "scores made again in backward"):
+        for text in ("a segment that runs again", "what was computed again", "scores made again in backward", "what is made again is freed", "which operators run again"):
             self.assert_finds(words, "policies/README.md", f"{text}\n", "recompute")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.assert_finds(words, "tests/planner_gone_test.py", "", "planner is memory planning")
-        self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// Books\n")
+        self.write("policies/planner/core/good.cpp", "int planner_name;\nauto key = \"least_time\";\n// Books\n")
         self.write("toolkit/train/dropout_masks.cpp", "bool drawn = !policies::simulating();\n")
         self.write("configs/diffusion_planner_h.toml", "")
         self.assertEqual(words.check(self.root), [])

@@ -37,7 +37,9 @@ IDENTIFIERS = {
     r"with_place|place_of|map<std::string, std::string>&? places": "located, location_of, locations",
 }
 OF_LIMITS = {r"least|LEAST_\w+": "min, lowest, fewest", r"MOST_\w+": "MAX_..."}
-IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity"} | OF_LIMITS
+# Of configurations and JSON, which stay as they are: no names in C++.
+KEYS = {"least_time", "least_speed", "most_gain", "most_flops", "most_skipped"}
+IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity", "|".join(sorted(KEYS)): "max_..., min_..."} | OF_LIMITS
 OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
 # A planned run differs by its files, its clock and its data, and nobody else asks whether there is one.
 BY_SEAMS = {r"\bsimulating(?=\s*\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
@@ -45,7 +47,6 @@ BELOW_THE_SEAMS = ("toolkit/train/dropout_masks", "toolkit/families/")
 DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
 OF_FAMILIES = {r"(?<!namespace )\bplanner\b(?!::)": "model"}  # no name there but the library's
 FAMILIES = ("toolkit/families/", "models/", "tests/toolkit/families/", "tests/models/")
-KEYS = {"least_time", "least_speed", "most_gain", "most_flops", "most_skipped"}  # of configurations and JSON, which stay as they are
 PHRASES = {
     r"sub-trees?\b": "module",
     r"\bfake-cuda\b": "simulated-cuda",
@@ -55,6 +56,8 @@ PHRASES = {
     r"\b(?:comput(?:e|es|ing) (?:\w+ ){0,4}|computed (?:\w+ )?)again\b": "recompute",
     r"\b(?:run|runs|made|makes) (?:\w+ ){0,3}again in backward\b": "recompute",
     r"\b(?:segments?|modules?|blocks?|layers?|checkpointing) (?:\w+ ){0,3}(?:runs?|made|makes?) (?:\w+ ){0,2}again\b": "recompute",
+    r"\b(?:what|those that|modules|operators|within one it|when it) (?:is|are) (?:not )?(?:made|run) again\b": "recompute",
+    r"\b(?:operators run|what runs|does not run) again\b": "recompute",
     r"\bdriving planner": "driving model",
 }
 
@@ -62,7 +65,7 @@ PHRASES = {
 # read: its keys, tables and fields, units and endings, words of an argument, devices as LibTorch writes them, patterns.
 NAMES = (
     "(?:key|name|text|value|calibration|attempt|begin|extension|getBackendName|out|(?<![.>])(?:descr|device|drawn|ending|field"
-    r"|folder|from|one|operator_name|order|projector|rest|table|unit|wanted|word))_?\b"
+    r"|folder|from|operator_name|order|projector|rest|table|unit|wanted|word))_?\b"
 )
 LAST = rf"\b(?!{NAMES})[A-Za-z_]\w*(?:\(\))?"  # of a.b->c: c
 COMPARED = {
@@ -70,6 +73,7 @@ COMPARED = {
     rf"\bis_one_of\([^,()]*?(?<!\w){LAST},": "a value of its enum",
     r'\b(?:\w*options_?|model|config)(?:\.|->)name [!=]= "': "a value of its enum",  # a key, not what a file holds
     rf'(?:\.|->){LAST}\.(?:compare|starts_with|ends_with)\("': "a value of its enum",
+    r'\b(?:contains\(|std::find\()[^;"]*, "\w+"\)': "a value of its enum",
 }
 # A file's own constants of text, which stand for what they hold.
 CONSTANTS = re.compile(r"\b(?:constexpr\s+(?:static\s+)?|(?:static|inline)\s+const\s+|^const\s+)(?:std::string(?:_view)?|(?:const\s+)?char|auto)\b[^;]*;", re.MULTILINE)
@@ -102,13 +106,13 @@ def identifier_rules(where: str) -> dict[str, str]:
     return rules if where.startswith(PLANNER_ROOMS) else rules | DRIVING
 
 
-def offences(root: Path, path: Path, lines: list[str], rules: dict[str, str], flags: int = 0) -> list[str]:
+def offences(root: Path, path: Path, lines: list[str], rules: dict[str, str], flags: int = 0, exempt: set[str] = KEYS) -> list[str]:
     compiled = [(re.compile(pattern, flags), now) for pattern, now in rules.items()]
     return [
         f"{tree.place(root, path, number)}: {match[0]}; today's word: {now}"
         for number, line in enumerate(lines, 1)
         for pattern, now in compiled
-        if (match := pattern.search(line)) and match[0] not in KEYS
+        if (match := pattern.search(line)) and match[0] not in exempt
     ]
 
 
@@ -136,7 +140,7 @@ def identifier_offences(root: Path) -> list[str]:
         where = path.relative_to(root).as_posix()
         if is_read(where):
             lines = [re.sub("diffusion_planner|DiffusionPlanner", "", line) for line in tree.read_code(path)]
-            found += offences(root, path, lines, identifier_rules(where))
+            found += offences(root, path, lines, identifier_rules(where), exempt=set())
     for path in tree.files(root):
         if path.suffix == ".py":
             found += offences(root, path, names_of_python(path), whole_words(OF_LIMITS))
@@ -154,7 +158,10 @@ def constants_as_texts(text: str) -> str:
 def choice_offences(root: Path) -> list[str]:
     families, policies = family_names.names(root), planner_names.names(root, "policies")
     named = rf'(?:"(?:{"|".join(sorted(families | policies))})"|(?:\w+::)+kName\b)'
-    asked = {rf"\bname\(\) [!=]= {named}|{named} [!=]= [^;&|]*\bname\(\)": "what its kind or family says of it"}
+    asked = {
+        rf"\bname\(\) [!=]= {named}|{named} [!=]= [^;&|]*\bname\(\)": "what its kind or family says of it",
+        r"(?<!name\(\) )[!=]= (?:\w+::)+kName\b|(?:\w+::)+kName [!=]= (?![^;&|]*\bname\(\))": "policies::report_of(), or what its kind or family says of it",
+    }
     found = []
     for path in tree.code(root, "toolkit", "policies", "models", "examples", "benchmarks"):
         rules = COMPARED if path.relative_to(root).parts[0] in ("toolkit", "policies", "models") else {}

@@ -79,6 +79,11 @@ LoadedConfig parse_config(const std::string& text, const std::string& file_name,
                           const std::vector<std::string>& overrides,
                           const std::map<std::string, Origin>& origins = {});
 
+/// Of a configuration that print_config() wrote, called `name` where no key is to blame. `locations`: as
+/// LoadedConfig has them, where its user wrote the keys that the user wrote.
+LoadedConfig reparse_config(const std::string& text, const std::string& name,
+                            const std::map<std::string, std::string>& locations);
+
 /// One key of the effective configuration.
 struct ConfigRow {
   std::string table, name;

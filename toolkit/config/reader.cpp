@@ -389,6 +389,8 @@ class Reader {
     problems_.push_back(again ? lists->without_list : error.what());
   }
   void note(const std::string& text) { loaded_.notes.push_back(text); }
+  /// Keys that others have settled are no user's.
+  void written_at(const std::map<std::string, std::string>& locations) { user_locations_ = &locations; }
 
   LoadedConfig checked() {
     constexpr size_t most = 20;
@@ -399,6 +401,7 @@ class Reader {
     }
     if (!problems_.empty()) throw ConfigError(listed(problems_, "\n", "\n"));
     family_named(loaded_.config.train.model).settle_defaults(loaded_);
+    if (user_locations_ != nullptr) loaded_.locations = *user_locations_;
     check_rules(loaded_, file_name_);
     return loaded_;
   }
@@ -437,6 +440,7 @@ class Reader {
   std::vector<std::string> problems_;
   bool lists_tables_ = false;  // one of them does
   std::set<std::string> unknown_tables_;
+  const std::map<std::string, std::string>* user_locations_ = nullptr;
 };
 
 void apply_overrides(Reader& reader, const std::vector<std::string>& overrides) {
@@ -473,6 +477,14 @@ LoadedConfig parse_config(const std::string& text, const std::string& file_name,
   for (const Entry& entry : read_file(text, file_name)) reader.apply(entry);
   for (const auto& [key, origin] : origins) reader.came_from(key, origin);
   apply_overrides(reader, overrides);
+  return reader.checked();
+}
+
+LoadedConfig reparse_config(const std::string& text, const std::string& name,
+                            const std::map<std::string, std::string>& locations) {
+  Reader reader(name);
+  for (const Entry& entry : read_file(text, name)) reader.apply(entry);
+  reader.written_at(locations);
   return reader.checked();
 }
 

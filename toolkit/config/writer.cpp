@@ -6,6 +6,7 @@
 #include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 
 namespace dtk {
@@ -144,12 +145,13 @@ std::string resume_problem(const std::string& checkpoint, const std::string& con
       model = true;
       why = "the weights were trained with it";
     }
-    lines += "  " + key + ": " + before + " in the checkpoint, " + after + " now; " + why + "\n";
+    lines += fmt::format("  {}: {} in the checkpoint, {} now; {}\n", key, before, after, why);
   }
   if (lines.empty()) return "";
-  return "checkpoint " + checkpoint + " cannot go on so:\n" + lines + "use its own values (" + config_file +
-         "), or start a new run in another train.out" +
-         (model ? "" : ", which may begin with these weights: --set train.init_from=" + checkpoint);
+  return fmt::format(
+      "checkpoint {} cannot go on so:\n{}use its own values ({}), or start a new run in another train.out{}",
+      checkpoint, lines, config_file,
+      model ? "" : ", which may begin with these weights: --set train.init_from=" + checkpoint);
 }
 
 std::vector<ConfigChange> changes_on_resume(int64_t step, const RunConfig& written, const RunConfig& now) {

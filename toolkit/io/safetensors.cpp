@@ -233,13 +233,13 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
   const TensorEntry* previous = nullptr;
   for (const TensorEntry& entry : tensors) {
     if (entry.begin < covered) {
-      refuse(file + ": tensors " + in_quotes(previous->name) + " and " + in_quotes(entry.name) +
-             " overlap: data_offsets " + range_text(previous->begin, previous->end) + " and " +
-             range_text(entry.begin, entry.end));
+      refuse(fmt::format("{}: tensors {} and {} overlap: data_offsets {} and {}", file,
+                         in_quotes(previous->name), in_quotes(entry.name),
+                         range_text(previous->begin, previous->end), range_text(entry.begin, entry.end)));
     }
     if (entry.begin > covered) {
-      refuse(file + ": the data bytes " + range_text(covered, entry.begin) + " before tensor " +
-             in_quotes(entry.name) + " belong to no tensor");
+      refuse(fmt::format("{}: the data bytes {} before tensor {} belong to no tensor", file,
+                         range_text(covered, entry.begin), in_quotes(entry.name)));
     }
     covered = entry.end;
     previous = &entry;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/json.h"
@@ -174,8 +175,9 @@ TorchFile::TorchFile(FileSystem& files, const Path& path) {
   check_byte_order(*archive_);
   const std::string name = archive_->folder + pickle_name;
   if (archive_->zip.find(name)->bytes > max_pickle_bytes) {
-    fail_in(path, "data.pkl takes " + std::to_string(archive_->zip.find(name)->bytes) + " bytes; at most " +
-                      std::to_string(max_pickle_bytes) + " are read; save the model's state_dict() alone");
+    fail_in(path,
+            fmt::format("data.pkl takes {} bytes; at most {} are read; save the model's state_dict() alone",
+                        archive_->zip.find(name)->bytes, max_pickle_bytes));
   }
   archive_->pickle = read_pickle(record_text(archive_->zip, name), path.string() + ": " + pickle_name);
   const Pickle& pickle = archive_->pickle;

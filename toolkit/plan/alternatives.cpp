@@ -47,9 +47,9 @@ Candidate keeping_all(const CheckpointOptions& now) {
 
 std::vector<Candidate> candidates_of(CheckpointOptions now, const std::vector<std::string>& results) {
   if (now.enabled == Enabled::off) now.enabled = Enabled::by_default;
-  std::vector<Candidate> all = {keeping_all(now), with_keep(now, KeepWord::block),
-                                with_keep(now, KeepWord::offload),
-                                with_keep(now, std::vector<std::string>{"offload"})};
+  std::vector<Candidate> all = {
+      keeping_all(now), with_keep(now, KeepWord::block), with_keep(now, KeepWord::offload),
+      with_keep(now, std::vector<std::string>{policies::text_of(KeepWord::offload)})};
   for (const std::string& result : results) all.push_back(with_keep(now, std::vector<std::string>{result}));
   if (now.keep == KeepWord::automatic) return all;
   for (const int64_t segment : {1, 2}) {

@@ -14,11 +14,10 @@ LoadedConfig with_recomputing(const Plan& plan, c10::Device device, bool on) {
   return loaded;
 }
 
-std::string report_of(const std::vector<policies::PolicyReport>& reports, const std::string& policy) {
-  for (const policies::PolicyReport& report : reports) {
-    if (report.policy == policy) return "policies." + policy + ", which " + report.reason;
-  }
-  return "policies." + policy;
+std::string policy_with_reason(const std::vector<policies::PolicyReport>& reports,
+                               const std::string& policy) {
+  const policies::PolicyReport* const report = policies::report_of(reports, policy);
+  return "policies." + policy + (report == nullptr ? "" : ", which " + report->reason);
 }
 
 std::vector<planner::Alternative> alternatives_of(const std::vector<PolicyEffect>& effects) {
@@ -53,7 +52,7 @@ planner::Explanation explain_segments(const Plan& plan, const std::vector<Policy
   why.recomputes = recomputing.is_on(plan.loaded.config.policies, device);
   try {
     why.recomputed = observed(true, reports);
-    why.segments = report_of(reports, recomputing.name());
+    why.segments = policy_with_reason(reports, recomputing.name());
   } catch (const ConfigError&) {
     // `effects` say why it cannot be switched on.
   }

@@ -261,10 +261,8 @@ std::string elsewhere(const MemoryReport& now, const MemoryReport& then, const B
 
 // "; the policy's report: training device is the CPU, nothing to move"
 std::string reason_words(const Plan& plan, const std::string& policy) {
-  for (const policies::PolicyReport& report : plan.policies) {
-    if (report.policy == policy) return "; the policy's report: " + report.reason;
-  }
-  return "";
+  const policies::PolicyReport* const report = policies::report_of(plan.policies, policy);
+  return report == nullptr ? "" : "; the policy's report: " + report->reason;
 }
 
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {

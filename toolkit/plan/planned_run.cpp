@@ -99,8 +99,9 @@ void refuse_long(const RunConfig& config, int64_t period, bool fold) {
 void name_own_period(std::vector<policies::PolicyReport>& planned,
                      const std::vector<policies::PolicyReport>& own, policies::PolicyOptions options) {
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption&) {
-    for (size_t i = 0; i < planned.size(); ++i)
-      if (planned[i].policy == kind.name()) planned[i].reason = own[i].reason;
+    policies::PolicyReport* const report = policies::report_of(planned, kind.name());
+    const policies::PolicyReport* const said = policies::report_of(own, kind.name());
+    if (report != nullptr && said != nullptr) report->reason = said->reason;
   });
 }
 

@@ -1,7 +1,9 @@
 #include "toolkit/plan/start_plan.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "toolkit/config/rules.h"
@@ -19,9 +21,9 @@ using Json = nlohmann::json;
 
 StartPlanRequest read_request(const std::string& text) {
   const Json json = parse_json(text);
-  StartPlanRequest request{parse_config(json.at("config"), "the run's configuration", {}), json.at("device"),
-                           json.at("measured")};
-  json.at("locations").get_to(request.loaded.locations);
+  const auto locations = json.at("locations").get<std::map<std::string, std::string>>();
+  StartPlanRequest request{reparse_config(json.at("config"), "the run's configuration", locations),
+                           json.at("device"), json.at("measured")};
   json.at("ranks").get_to(request.loaded.ranks);
   return request;
 }

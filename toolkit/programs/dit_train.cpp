@@ -150,10 +150,8 @@ JoinedRanks* join(const std::optional<Launch>& launch, const LoadedConfig& loade
 }
 
 // Micro-batches of a step of the run that wrote it, where nobody has written how many; else nothing.
-std::optional<int64_t> micro_batches_of(FileSystem& files, const std::filesystem::path& checkpoint) {
-  if (checkpoint.empty()) return std::nullopt;
-  LoadedConfig written = resumed_config(files, checkpoint, {});
-  const Origin::Source source = written.origins["train.accumulate"].source;
+std::optional<int64_t> micro_batches_of(const LoadedConfig& written) {
+  const Origin::Source source = written.origins.at("train.accumulate").source;
   const bool is_chosen = source == Origin::Source::by_default || source == Origin::Source::checkpoint;
   return is_chosen ? std::optional(written.config.train.accumulate) : std::nullopt;
 }
@@ -193,7 +191,12 @@ ExitCode train(int argc, const char* const* argv, JoinedRanks*& ranks) {
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
   const bool is_automatic = word == ResumeWord::automatic;
   if (is_automatic) checkpoint = checkpoint_in(files, loaded.config.train.out).value_or("");
-  share_out(loaded, launch ? launch->ranks : 1, micro_batches_of(files, checkpoint));
+  std::optional<int64_t> micro_batches;
+  if (!checkpoint.empty()) {
+    const bool is_read = arguments.config.empty() && !keys_of(arguments.set).contains("train.accumulate");
+    micro_batches = micro_batches_of(is_read ? loaded : resumed_config(files, checkpoint, {}));
+  }
+  share_out(loaded, launch ? launch->ranks : 1, micro_batches);
   if (arguments.print_config) {
     if (!launch || launch->rank == 0) std::printf("%s", printable(print_config(loaded)).c_str());
     return ExitCode::done;

@@ -148,7 +148,7 @@ bool RunFolder::holds_only_a_run(const std::vector<std::string>& names, bool or_
 
 // A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
 // leaves nothing worth keeping; where a checkpoint is asked for if there is one, nor does what came to none.
-bool RunFolder::was_started_in_vain(const std::vector<std::string>& names) const {
+bool RunFolder::came_to_nothing(const std::vector<std::string>& names) const {
   if (!holds_only_a_run(names, takes_over_)) return false;
   if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
   if (takes_over_ || !contains(names, log_name)) return true;
@@ -167,7 +167,7 @@ std::vector<std::string> RunFolder::names_in_it() const try {
 
 void RunFolder::check_free() const {
   const std::vector<std::string> names = names_in_it();
-  if (names.empty() || was_started_in_vain(names)) return;
+  if (names.empty() || came_to_nothing(names)) return;
   const bool is_run =
       contains(names, config_name) &&
       (contains(names, lock_name) || contains(names, log_name) || contains(names, checkpoints_folder));

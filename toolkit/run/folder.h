@@ -57,7 +57,7 @@ class RunFolder {
   void check_resume(const ResumePoint& resume);
   void check_branch(const Checkpoint& resumed);
   bool holds_only_a_run(const std::vector<std::string>& names, bool or_samples) const;
-  bool was_started_in_vain(const std::vector<std::string>& names) const;
+  bool came_to_nothing(const std::vector<std::string>& names) const;
   std::vector<std::string> names_in_it() const;
   std::string elsewhere() const;
 

@@ -36,17 +36,18 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     if (!follows) {
       adopted = adopt_escalations(loaded, from->written);
       refuse_for_one_rank(loaded);
-      decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
+      decision = resolve_measured(loaded, device, &from->written,
+                                  world);  // the checkpoint's, which is compared below
     }
   }
   if (!follows) folder.check(resumed ? &*from : nullptr);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   std::string level;
-  if (!follows) level = settle_level(loaded, device, world);
+  if (!follows) level = resolve_level(loaded, device, world);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
   if (!follows) refuse_if_none_can_run(plans, loaded, device, resumed, world);
-  if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
+  if (!resumed) decision = resolve_precision(plans, loaded, device);
   RunData data =
       open(from && from->data ? &*from->data : nullptr, until_opened(world.observer, world.stop_requested));
   data.identity = identity_of(data, loaded.config.data, world);
@@ -55,7 +56,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   if (resumed && !follows) take_changes(*from, data.identity, loaded);
   check_fills_a_batch(*data.split.training, loaded.config.data.batch, loaded.config.train.accumulate);
   // Last, as it takes longest.
-  if (!resumed && !follows && decision.empty()) decision = decide(loaded, device, nullptr, world);
+  if (!resumed && !follows && decision.empty()) decision = resolve_measured(loaded, device, nullptr, world);
   StartPlan plan = plan_of(plans, asked, loaded);
   if (world.ranks != nullptr && !follows) leaders_config(*world.ranks, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded, device, resumed, world);

@@ -26,8 +26,8 @@ namespace dtk {
 
 using policies::advise;
 
-std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
-                   const RunWorld& world) {
+std::string resolve_measured(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
+                             const RunWorld& world) {
   if (written != nullptr && placement_is_open(loaded.config)) {
     loaded.config.policies.checkpoint = written->config.policies.checkpoint;
     for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"}) {
@@ -192,7 +192,7 @@ StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device devic
   return world.plan(loaded, device);
 }
 
-std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
+std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
   return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     // What takes less comes in later: a plan's choice, a precision that is measured.
     if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
@@ -245,7 +245,7 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
   if (smallest != plans.end()) notes_on_plan(*smallest, loaded, device, resumed, world);
 }
 
-std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
+std::string resolve_precision(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
   if (plans.size() < 2 || loaded.config.memory.on_over_budget != OnOverBudget::refuse) return "";
   const StartPlan* fitting = nullptr;
   std::string others;

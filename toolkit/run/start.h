@@ -21,8 +21,8 @@ namespace dtk {
 
 /// Settles what `loaded` leaves to a measurement. `written`: the configuration of the checkpoint that the run
 /// goes on from, which also settles keep = "auto"; null for a new run. Returns what was measured, or "".
-std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
-                   const RunWorld& world);
+std::string resolve_measured(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
+                             const RunWorld& world);
 
 /// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are
 /// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
@@ -43,7 +43,7 @@ void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
 
 /// Settles an open policies.shard.level by the plan of "optimizer". Returns a line to print, or "".
-std::string settle_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world);
+std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world);
 
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
@@ -56,7 +56,7 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
                             const RunWorld& world);
 /// Settles an open precision if only one fits into the memory that there is, and memory.on_over_budget =
 /// "refuse". Returns a line to print, or "".
-std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device);
+std::string resolve_precision(const StartPlans& plans, LoadedConfig& loaded, c10::Device device);
 /// The one for the precision that was decided on. What it chose for keep = "auto" of `asked`, which is
 /// `loaded` before the above, becomes `loaded`'s.
 StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);

@@ -119,9 +119,9 @@ void check_arguments(const ModelFamily& family, const SampleArguments& arguments
     const std::string why = !own.model.empty()     ? " is a " + own.model + ", which has none"
                             : !other.model.empty() ? " is no " + other.model
                                                    : " has none";
-    throw ConfigError("--" + given->first + (text != nullptr ? " " + *text : "") + ": the model of " +
-                      weights + why + "; draw " + own.samples + " with --" + own.first() + " " + own.value +
-                      " --out " + own.out);
+    throw ConfigError(fmt::format("--{}{}: the model of {}{}; draw {} with --{} {} --out {}", given->first,
+                                  text != nullptr ? " " + *text : "", weights, why, own.samples, own.first(),
+                                  own.value, own.out));
   }
 }
 

@@ -1,4 +1,4 @@
-// Results that a segment keeps: bytes, which operators run again, gradients and random numbers as in the
+// Results that a segment keeps: bytes, which operators are recomputed, gradients and random numbers as in the
 // plain run, and what is refused.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -104,9 +104,9 @@ TEST_CASE("a segment keeps its input and the named results, to the byte; gradien
   check_equal(plain, train(net, kept));  // and again
 }
 
-TEST_CASE("the kernel that made a kept result does not run again") {
+TEST_CASE("the kernel that made a kept result is not recomputed") {
   Fixture fixture;
-  // Allocations tell: what runs again allocates its result, of a size that nothing else here has.
+  // Allocations tell: what is recomputed allocates its result, of a size that nothing else here has.
   const at::Tensor x = leaf({6, 16}), w = leaf({16, 48}), v = leaf({48});
   const bool viewed = GENERATE(false, true);  // by an operator that its schema does not call a view
   CAPTURE(viewed);
@@ -164,7 +164,7 @@ TEST_CASE("a kept operator that draws random numbers leaves the rest of them as 
   CHECK_VALUES(same_bits(plain.second, all.second));
 }
 
-TEST_CASE("fused attention that is named or chosen keeps its log-sum-exp beside it and does not run again") {
+TEST_CASE("fused attention that is named or chosen keeps its log-sum-exp beside it and is not recomputed") {
   Fixture fixture;
   constexpr int64_t N = 2, H = 2, T = 16, d = 8;
   const at::Tensor w = leaf({N, H, T, d});

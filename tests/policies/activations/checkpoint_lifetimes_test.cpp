@@ -56,7 +56,7 @@ std::vector<int64_t> live_over_backward(const at::Tensor& x, int length, bool se
 
 }  // namespace
 
-TEST_CASE("what is made again is freed as backward goes on, at the same steps as what a plain run keeps",
+TEST_CASE("what is recomputed is freed as backward goes on, at the same steps as what a plain run keeps",
           "[device]") {
   Fixture fixture;
   constexpr int kLength = 6;
@@ -109,7 +109,7 @@ TEST_CASE("a segment's input is let go when its backward is done, not at the end
   }
 }
 
-TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone is not run again",
+TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone is not recomputed",
           "[device]") {
   Fixture fixture;
   const at::Tensor x = leaf({16, 8}), w = leaf({8, 8});

@@ -217,7 +217,7 @@ TEST_CASE("an instance norm's statistics are updated once, though it changes cop
   check_same(plain.gradients, segment.gradients);
 }
 
-TEST_CASE("counters and statistics of the segment's own are made again as in forward") {
+TEST_CASE("counters and statistics of the segment's own are recomputed as in forward") {
   Fixture fixture;
   const at::Tensor lasting = at::zeros({2}, at::kLong), x = batch(0).requires_grad_(true);
   const auto gradient = [&](const Wrap& wrap) {

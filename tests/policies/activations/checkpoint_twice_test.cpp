@@ -22,7 +22,7 @@ using dtk::test::Fixture;
 using dtk::test::settled_live;
 using dtk::test::test_device;
 
-TEST_CASE("a change in place between two modules of one segment is refused, within one it is made again",
+TEST_CASE("a change in place between two modules of one segment is refused, within one it is recomputed",
           "[device]") {
   Fixture fixture;
   const at::Tensor w = at::full({4}, 0.5, test_device()).requires_grad_(true);

@@ -156,7 +156,7 @@ TEST_CASE("a segment that recomputes within one that offloads has its inputs and
   const int64_t copied = store->counts().copied_out;
   check_equal(wanted, net.gradients(run(nullptr)));
   check_equal(wanted, net.gradients(run(kept)));
-  CHECK(store->counts().copied_out == copied + kNetDepth * 3);  // what is made again is not copied
+  CHECK(store->counts().copied_out == copied + kNetDepth * 3);  // what is recomputed is not copied
   CHECK(store->counts().host_bytes == 0);
 }
 

@@ -101,8 +101,10 @@ TEST_CASE("a key that another has registered on is refused, and taken once it is
   }
   {
     const c10::DebugInfoGuard theirs(kSavedTensorStackInfo, std::make_shared<TheirInfo>());
-    CHECK(refusal(KeyUser::policies).find("TheirInfo there; only one of them can have it") !=
-          std::string::npos);
+    const std::string said = refusal(KeyUser::policies);
+    CHECK(said.find("LibTorch's debug information " + std::string(kSavedTensorStackName) +
+                    " has two users in this thread: dtk, ") != std::string::npos);
+    CHECK(said.find("TheirInfo there; only one of them can have it") != std::string::npos);
   }
 
   plan();

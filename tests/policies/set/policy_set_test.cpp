@@ -225,7 +225,7 @@ TEST_CASE("policy set: what a training was asked for and acts in none is refused
   CHECK_NOTHROW(PolicySet(options, trained, seam));
 }
 
-TEST_CASE("policy set: a module sees its path, in forward, when it is run again, and in what the seam did") {
+TEST_CASE("policy set: a module sees its path, in forward, when it is recomputed, and in what the seam did") {
   const SavedTensorEngineGuard engine;
   std::vector<std::string> within, outside;
   Seam seam;

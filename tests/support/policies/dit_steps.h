@@ -83,7 +83,7 @@ inline int64_t kept_by_block(const Combination& on, int64_t N) {
 }
 
 inline int64_t casts_of_block(const Combination& on) {
-  // Of the modulation 6 D², qkv 3 D², proj D², fc1 and fc2 4 D² each; those that are made again are not kept.
+  // Of the modulation 6 D², qkv 3 D², proj D², fc1 and fc2 4 D² each; those that are recomputed are not kept.
   return on.bf16 && !on.checkpointed ? 2 * (on.fused_operators ? 6 + 1 : 6 + 3 + 1 + 4 + 4) * D * D : 0;
 }
 

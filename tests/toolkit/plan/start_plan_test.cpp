@@ -41,6 +41,16 @@ TEST_CASE("start plan: what is refused begins with the place where the user wrot
   CHECK(asked(loaded, "cpu").refusal == "a.toml:3:11: " + refusal);
 }
 
+TEST_CASE("start plan: so does what a rule refuses, which the run's own reader let pass") {
+  LoadedConfig loaded = test::tiny("out");
+  loaded.config.data.batch = 7;
+  loaded.config.train.accumulate = 3;
+  const std::string refusal = "train.accumulate = 3 does not divide data.batch = 7";
+  CHECK_THAT(asked(loaded, "cpu").refusal, Catch::StartsWith("the run's configuration: " + refusal));
+  loaded.locations["train.accumulate"] = "a.toml:9:14";
+  CHECK_THAT(asked(loaded, "cpu").refusal, Catch::StartsWith("a.toml:9:14: " + refusal));
+}
+
 TEST_CASE("start plan: that the machine is too small is data") {
   const StartPlan answer = read_start_plan(R"({"problem": "why", "machine_too_small": true})", "answer");
   CHECK_FALSE(answer.memory);

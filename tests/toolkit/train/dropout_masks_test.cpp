@@ -1,4 +1,4 @@
-// Masks of dropout on the CPU: the right frequency, the same for any number of threads, made again by a
+// Masks of dropout on the CPU: the right frequency, the same for any number of threads and in a
 // recomputation.
 #include "toolkit/train/dropout_masks.h"
 

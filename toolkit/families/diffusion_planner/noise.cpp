@@ -87,12 +87,12 @@ at::Tensor prefix_of(const at::Tensor& delay, int64_t actors, int64_t steps) {
 NoisedSample noised_sample(const at::Tensor& targets, const NoiseDraws& draws, const ProcessOptions& process,
                            const VpSde& sde) {
   const int64_t actors = targets.size(1), steps = targets.size(2) - 1;
-  const at::Tensor of_samples = draws.uniform * (1 - process.least_time) + process.least_time;
+  const at::Tensor of_samples = draws.uniform * (1 - process.min_time) + process.min_time;
   at::Tensor t = of_samples.view({-1, 1, 1, 1});
   NoisedSample sample;
   if (process.prefix) {
     sample.prefix = prefix_of(draws.delay, actors, steps);
-    const at::Tensor given = (t * draws.shorter).clamp_min(process.least_time);
+    const at::Tensor given = (t * draws.shorter).clamp_min(process.min_time);
     t = at::where(sample.prefix, given, t);
     sample.t = t;
     t = t.narrow(2, 1, steps);

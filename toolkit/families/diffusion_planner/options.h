@@ -30,17 +30,17 @@ struct ProcessOptions {
   // for every actor and step. false: upstream's one time per sample, and no prefix.
   bool prefix = true;
   int64_t max_delay = 5;
-  double least_time = 1e-3;
+  double min_time = 1e-3;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [prediction, velocity, prefix, max_delay, least_time] = self;
+    auto& [prediction, velocity, prefix, max_delay, min_time] = self;
     visit("prediction", prediction, "", "what the network predicts: the clean trajectory");
     visit("velocity", velocity, "", "diffuse the ways of steps, not poses");
     visit("prefix", prefix, "",
           "the ego's first steps may be given as truth, and the network is told so; not upstream's");
     visit("max_delay", max_delay, "[0, 1000]", "steps of the ego that prefix gives, at most");
-    visit("least_time", least_time, "(0, 1)", "times of training are drawn from here to 1");
+    visit("least_time", min_time, "(0, 1)", "times of training are drawn from here to 1");
   }
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
@@ -124,7 +124,7 @@ struct LossOptions {
 /// Shifts the ego's present state and leads it back to its path (augmentation.h).
 struct AugmentationOptions {
   double probability = 0.5;
-  double least_speed = 2.0;
+  double min_speed = 2.0;
   double lateral = 0.75;
   double yaw = 0.2;
   int64_t rebuilt = 20;
@@ -137,10 +137,10 @@ struct AugmentationOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [probability, least_speed, lateral, yaw, rebuilt, past_scale, smooth, shared_perturbation,
+    auto& [probability, min_speed, lateral, yaw, rebuilt, past_scale, smooth, shared_perturbation,
            unmoved_goal_and_past, shifted_reversing] = self;
     visit("probability", probability, "[0, 1]", "that a sample is shifted");
-    visit("least_speed", least_speed, "(0, inf)", "m/s forward, below which nothing is shifted");
+    visit("least_speed", min_speed, "(0, inf)", "m/s forward, below which nothing is shifted");
     visit("lateral", lateral, "[0, inf)", "m to either side, at most");
     visit("yaw", yaw, "[0, inf)", "rad to either side, at most; upstream: 0.35");
     visit("rebuilt", rebuilt, "[2, inf)", "steps of 0.1 s that lead back to the path");

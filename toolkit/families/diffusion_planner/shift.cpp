@@ -165,7 +165,7 @@ at::Tensor accepted_shifts(const FrameBatch& scene, const at::Tensor& state, con
                            const AugmentationOptions& options) {
   at::Tensor speed = column(scene.ego_current_state, 4);
   if (options.shifted_reversing) speed = speed.abs();
-  const at::Tensor wanted = coin.lt(options.probability) & speed.ge(options.least_speed);
+  const at::Tensor wanted = coin.lt(options.probability) & speed.ge(options.min_speed);
   return wanted & meets_something(scene, state).logical_not();
 }
 

@@ -8,6 +8,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/data/drawn_garments.h"
 #include "toolkit/data/idx.h"
 #include "toolkit/data/image_folder.h"
@@ -79,16 +80,15 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source, bool is_
   const DataOptions& data = loaded.config.data;
   const std::string size = std::to_string(source.size());
   if (data.samples && *data.samples != source.size()) {
-    throw ConfigError(location_of(loaded, "data.samples") +
-                      "data.samples = " + std::to_string(*data.samples) + ", but there are " + size + ": " +
-                      source.description() + "; give the files that were meant, or " +
-                      advise("data.samples", size));
+    throw ConfigError(
+        fmt::format("{}data.samples = {}, but there are {}: {}; give the files that were meant, or {}",
+                    location_of(loaded, "data.samples"), *data.samples, size, source.description(),
+                    advise("data.samples", size)));
   }
   if (data.validation >= source.size() && !is_limited) {
-    throw ConfigError(location_of(loaded, "data.validation") +
-                      "data.validation = " + std::to_string(data.validation) +
-                      " leaves nothing to train on: " + source.description() + "; allowed: [0, " +
-                      std::to_string(source.size() - 1) + "]");
+    throw ConfigError(fmt::format("{}data.validation = {} leaves nothing to train on: {}; allowed: [0, {}]",
+                                  location_of(loaded, "data.validation"), data.validation,
+                                  source.description(), source.size() - 1));
   }
 }
 

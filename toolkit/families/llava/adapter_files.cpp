@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/llava/names.h"
 #include "toolkit/families/llava/options.h"
+#include "toolkit/families/llava/parts.h"
 #include "toolkit/io/json.h"
 
 namespace dtk::llava {
@@ -31,10 +33,9 @@ std::string peft_name(const std::string& name) {
 // What is trained beside the adapters: what its tensors' names begin with, and how peft calls it.
 std::vector<std::pair<std::string_view, const char*>> trained_beside(const RunConfig& config) {
   std::vector<std::pair<std::string_view, const char*>> list;
-  const std::vector<std::string>& parts = config.train.parts;
-  if (contains(parts, "projector")) list.emplace_back(kProjector, "multi_modal_projector");
-  if (contains(parts, "norm")) list.emplace_back(kNorm, "language_model.norm");
-  if (contains(parts, "head")) list.emplace_back(kHead, "lm_head");
+  if (trains(config, Part::projector)) list.emplace_back(kProjector, "multi_modal_projector");
+  if (trains(config, Part::norm)) list.emplace_back(kNorm, "language_model.norm");
+  if (trains(config, Part::head)) list.emplace_back(kHead, "lm_head");
   return list;
 }
 
@@ -54,7 +55,7 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
   const models::LlavaLora& lora = options_of(config).model.lora;
   if (lora.r == 0) refuse_without_adapters("--adapter", weights.name);
   const auto beside = trained_beside(config);
-  if (contains(config.train.parts, "projector") && options_of(config).model.projector_depth() != 2) {
+  if (trains(config, Part::projector) && options_of(config).model.projector_depth() != 2) {
     throw ConfigError(
         "--adapter: " + weights.name + " have a projector of kind \"" + options_of(config).model.projector +
         "\", and transformers knows \"mlp2x_gelu\" alone; write the whole model with --merge --out");
@@ -97,8 +98,8 @@ void check_adapter(const Weights& weights, const RunConfig& config) {
   if (lora.r == 0) {
     throw ConfigError(fmt::format(
         "{} are adapters, and this model has none; set llava.lora.r = {}, llava.lora.alpha = {} and let "
-        "train.parts name \"lora\" in the place of \"text\"",
-        begin, number("r"), number("lora_alpha")));
+        "train.parts name {} in the place of {}",
+        begin, number("r"), number("lora_alpha"), toml_text(Part::lora), toml_text(Part::text)));
   }
   if (number("r") != static_cast<double>(lora.r) || number("lora_alpha") != lora.alpha) {
     throw ConfigError(

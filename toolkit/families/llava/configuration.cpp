@@ -4,14 +4,17 @@
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/llava/options.h"
+#include "toolkit/families/llava/parts.h"
 #include "toolkit/families/llava/trainable.h"
 
 namespace dtk::llava {
 
 std::vector<std::string> Configuration::parts() const {
-  return part_names();
+  constexpr auto names = enum_texts(Part{});
+  return {names.begin(), names.end()};
 }
 
 // Nothing is drawn while it trains: a run's answers are asked for afterwards.
@@ -38,7 +41,8 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   RunConfig& config = loaded.config;
   settle(loaded, "data.kind", config.data.kind, std::string("conversations"), "of llava");
   const bool adapts = options_of(config).model.lora.r > 0;
-  settle(loaded, "train.parts", config.train.parts, {"projector", adapts ? "lora" : "text"},
+  settle(loaded, "train.parts", config.train.parts,
+         {policies::text_of(Part::projector), policies::text_of(adapts ? Part::lora : Part::text)},
          adapts ? "as llava.lora.r is set" : "what LLaVA's second stage trains");
   policies::PolicyOptions& policies = config.policies;
   settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
@@ -53,13 +57,16 @@ void Configuration::check_model(const RuleCheck& rules) const {
   if (!found.empty()) rules.fail("llava." + found.front().key, found.front().message);
   const std::string parts = setting("train.parts", rules.config().train.parts);
   if (model.lora.r > 0 && !model.trained.lora) {
-    rules.fail("llava.lora.r", setting("llava.lora.r", model.lora.r) + " makes adapters, and " + parts +
-                                   " does not train them; name \"lora\" there, or leave [llava.lora] out");
+    rules.fail(
+        "llava.lora.r",
+        fmt::format("{} makes adapters, and {} does not train them; name {} there, or leave [llava.lora] out",
+                    setting("llava.lora.r", model.lora.r), parts, toml_text(Part::lora)));
   }
   if (models::is_packed(model.base) && model.trained.text) {
-    rules.fail("llava.base", setting("llava.base", policies::text_of(model.base)) +
-                                 " packs the decoder, which " + parts +
-                                 " trains; leave \"text\" out there, or choose another llava.base");
+    rules.fail(
+        "llava.base",
+        fmt::format("{} packs the decoder, which {} trains; leave {} out there, or choose another llava.base",
+                    setting("llava.base", policies::text_of(model.base)), parts, toml_text(Part::text)));
   }
   if (model.trained.lora && model.trained.text)
     rules.fail("train.parts", parts + ": decoder and adapters would learn the same; name one of them");

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 
 namespace dtk::llava {
@@ -90,15 +91,16 @@ Weights with_own_names(Weights weights) {
     }
     const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
     if (fitting.empty() && !tensor.name.empty()) {
-      throw ConfigError(begin + " hold " + in_quotes(tensor.name) +
-                        ", which no LLaVA has; allowed: the names of LLaVA's own files (" +
-                        std::string(kinds()[0].prefixes[1].theirs) +
-                        "...) or of transformers (model.language_model..., or language_model.model...)");
+      throw ConfigError(
+          fmt::format("{} hold {}, which no LLaVA has; allowed: the names of LLaVA's own files ({}...) or of "
+                      "transformers "
+                      "(model.language_model..., or language_model.model...)",
+                      begin, in_quotes(tensor.name), kinds()[0].prefixes[1].theirs));
     }
     if (fitting.size() == 1 && fitting.front() != kind) {
-      throw ConfigError(begin + " mix names of two kinds: " + in_quotes(told_by) + " is of " + kind->name +
-                        ", " + in_quotes(tensor.name) + " of " + fitting.front()->name +
-                        "; name weights of one kind");
+      throw ConfigError(
+          fmt::format("{} mix names of two kinds: {} is of {}, {} of {}; name weights of one kind", begin,
+                      in_quotes(told_by), kind->name, in_quotes(tensor.name), fitting.front()->name));
     }
   }
   if (kind == nullptr) kind = &kinds()[0];

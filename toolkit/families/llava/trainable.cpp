@@ -15,19 +15,19 @@
 #include "toolkit/families/llava/names.h"
 #include "toolkit/families/llava/options.h"
 #include "toolkit/families/llava/packed_files.h"
+#include "toolkit/families/llava/parts.h"
 #include "toolkit/families/llava/planned.h"
 
 namespace dtk::llava {
 
-std::vector<std::string> part_names() {
-  return {"vision", "projector", "text", "lora", "norm", "head"};
-}
-
 models::LlavaOptions model_options(const RunConfig& config) {
   models::LlavaOptions options = options_of(config).model;
-  const std::vector<std::string>& parts = config.train.parts;
-  options.trained = {contains(parts, "vision"), contains(parts, "projector"), contains(parts, "text"),
-                     contains(parts, "lora"),   contains(parts, "norm"),      contains(parts, "head")};
+  options.trained = {.vision = trains(config, Part::vision),
+                     .projector = trains(config, Part::projector),
+                     .text = trains(config, Part::text),
+                     .lora = trains(config, Part::lora),
+                     .norm = trains(config, Part::norm),
+                     .head = trains(config, Part::head)};
   return options;
 }
 

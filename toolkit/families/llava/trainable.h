@@ -6,10 +6,6 @@
 
 namespace dtk::llava {
 
-/// What of the model a run trains: "vision", "projector", "text" (with "norm", the last, and "head"),
-/// "lora".
-std::vector<std::string> part_names();
-
 /// [llava] with what train.parts says.
 models::LlavaOptions model_options(const RunConfig& config);
 

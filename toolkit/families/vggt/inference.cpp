@@ -53,12 +53,11 @@ policies::PolicyOptions without_casts(policies::PolicyOptions options) {
 // Autocast has nothing to do where weights are held so.
 void say_types(std::vector<policies::PolicyReport>& reports, const models::VggtTypes& types) {
   const auto name = [](at::ScalarType type) { return type == at::kBFloat16 ? "bf16" : "fp32"; };
-  for (policies::PolicyReport& report : reports) {
-    if (report.policy != policies::Precision::kName) continue;
-    report.active = types.aggregator != at::kFloat;
-    report.reason = fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator),
-                                name(types.heads));
-  }
+  policies::PolicyReport* const report = policies::report_of(reports, policies::Precision::kName);
+  if (report == nullptr) return;
+  report->active = types.aggregator != at::kFloat;
+  report->reason =
+      fmt::format("weights are held in {}, those of heads in {}", name(types.aggregator), name(types.heads));
 }
 
 // A plan says what such a job would take; nobody runs one.

@@ -33,12 +33,15 @@ struct SegmentKeeps {
   // for some modules also "all".
   std::vector<std::string> results;
 
+  /// Whether an entry of a list is "offload" itself.
+  static bool is_offload(const std::string& result) { return result == text_of(KeepWord::offload); }
   bool offloads_all() const {
-    return word == KeepWord::offload || std::find(results.begin(), results.end(), "offload") != results.end();
+    return word == KeepWord::offload || std::any_of(results.begin(), results.end(), is_offload);
   }
   bool offloads() const {
-    return offloads_all() || std::any_of(results.begin(), results.end(),
-                                         [](std::string_view one) { return one.ends_with(": offload"); });
+    return offloads_all() || std::any_of(results.begin(), results.end(), [](const std::string& one) {
+             return one.ends_with(": " + text_of(KeepWord::offload));
+           });
   }
   bool recomputes() const {
     return word == KeepWord::listed

@@ -4,6 +4,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace dtk::policies {
 
@@ -16,6 +17,15 @@ struct PolicyReport {
   // Bytes it keeps off the training device for the whole run, where that is a plain count.
   std::optional<int64_t> saved_bytes = std::nullopt;
 };
+
+/// That of a policy by its name; null: none.
+template <class Reports>
+auto report_of(Reports& reports, std::string_view policy) -> decltype(&reports[0]) {
+  for (auto& report : reports) {
+    if (report.policy == policy) return &report;
+  }
+  return nullptr;
+}
 
 /// A policy that cannot do what was asked for; the message says what to change.
 struct PolicyError : std::runtime_error {

@@ -62,8 +62,8 @@ class CheckpointPolicy final : public Policy {
   void add_kept(const SegmentChoice& choice);
   bool recomputes() const;  // some of them
   bool has_effect() const;
-  bool moves_or_need_not() const;  // to host memory
-  std::string no_effect() const;   // why there is none
+  bool moves_as_asked() const;    // to host memory, if it was asked to
+  std::string no_effect() const;  // why there is none
   std::string without_graph() const;
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;

@@ -1,5 +1,5 @@
 // What dtk borrows of LibTorch's process-wide tables: dispatch keys that no released LibTorch uses. They are
-// named here only.
+// named here only; the kind of debug information that is borrowed too is in torch_versions.h.
 #pragma once
 #include <c10/core/DispatchKey.h>
 

@@ -10,10 +10,11 @@
 
 namespace dtk::policies {
 
-/// The stack of saved tensors.
+/// The stack of saved tensors: what is borrowed beside the keys of dispatch_keys.h.
 #if DTK_TORCH_BEFORE(2, 13)  // a closed list of kinds, of which no released LibTorch uses this one; LibTorch
                              // cannot be asked who else does, as it can for keys (dispatch_keys.h)
 constexpr auto kSavedTensorStackInfo = c10::DebugInfoKind::TEST_INFO_2;
+inline constexpr std::string_view kSavedTensorStackName = "TEST_INFO_2";
 #else
 inline constexpr std::string_view kSavedTensorStackName = "DTK_SAVED_TENSORS";
 // Not constexpr: under UBSan g++ 12 takes the address of an inline variable for one that may be null.

@@ -162,7 +162,8 @@ std::vector<std::string> RunFolder::names_in_it() const try {
   std::erase_if(names, [](const std::string& name) { return name.starts_with(mark_prefix); });
   return names;
 } catch (const FileError& error) {
-  throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " + elsewhere());
+  throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " +
+                    (files_.exists(out_) ? elsewhere() : "allowed: a new or an empty folder"));
 }
 
 void RunFolder::check_free() const {

@@ -60,6 +60,24 @@ void add_ways_of_ranks(std::vector<std::string>& ways, const RunConfig& config, 
   }
 }
 
+void add_fewer_samples(std::vector<std::string>& ways, const RunConfig& config, const Shortage& shortage) {
+  const int64_t samples = samples_at_once(config);
+  if (samples <= 1) return;
+  std::string way = "lower data.batch or raise train.accumulate";
+  if (shortage.others_planned) {
+    if (!shortage.fewer) return;
+    way = advise("data.batch", toml_text(shortage.fewer->batch));
+    if (shortage.fewer->accumulate != config.train.accumulate)
+      way += " with " + setting("train.accumulate", shortage.fewer->accumulate);
+    way += ", which by its plan fits";
+    if (shortage.accumulate) {
+      way += ", or " + advise("train.accumulate", toml_text(*shortage.accumulate)) +
+             ", which by its plan fits and keeps the batch";
+    }
+  }
+  ways.push_back(fmt::format("{} (a pass takes {} samples at a time)", way, samples));
+}
+
 std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
@@ -78,17 +96,7 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   using policies::Enabled;
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
-  const int64_t samples = samples_at_once(config);
-  if (samples > 1) {
-    const std::string batch =
-        shortage.batch ? advise("data.batch", toml_text(*shortage.batch)) + ", which by its plan fits,"
-                       : "lower data.batch";
-    const std::string accumulate = shortage.accumulate
-                                       ? advise("train.accumulate", toml_text(*shortage.accumulate)) +
-                                             ", which by its plan fits and keeps the batch"
-                                       : "raise train.accumulate";
-    ways.push_back(fmt::format("{} or {} (a pass takes {} samples at a time)", batch, accumulate, samples));
-  }
+  add_fewer_samples(ways, config, shortage);
   if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
   if (!resumed && config.policies.attention.enabled == Enabled::off)
     ways.emplace_back("switch on policies.attention");

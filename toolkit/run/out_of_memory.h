@@ -11,6 +11,7 @@
 #include "toolkit/config/config.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/run/memory_meters.h"
+#include "toolkit/run/other_fits.h"
 
 namespace dtk {
 
@@ -44,7 +45,8 @@ struct Shortage {
   bool divided_fits = false;               // with the weights divided too, by its plan
   std::optional<int64_t> limit = {};       // bytes, where it is known
   std::optional<int64_t> needed = {};      // bytes of the whole run, by its plan
-  std::optional<int64_t> batch = {};       // the largest that is planned to fit
+  bool others_planned = false;             // it was looked for what else fits
+  std::optional<StepSize> fewer = {};      // samples at once, the most that are planned to fit
   std::optional<int64_t> accumulate = {};  // the least that is, with the batch as it is
   std::optional<StateBytes> state = {};    // by its plan
   std::string not_known = {};              // what the plan counts as 0 bytes, as DeviceOverhead has it

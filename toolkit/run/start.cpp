@@ -313,7 +313,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
   const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
   const OtherFits others({loaded, plan, device, with_host, problem->limit}, world);
-  const std::optional<int64_t> batch = refuses ? others.batch() : std::nullopt;
+  const std::optional<StepSize> fewer = refuses ? others.fewer_samples() : std::nullopt;
   const std::string message =
       problem->message + precision_words(plan.precision) + "; " +
       out_of_memory_advice(config, device,
@@ -323,8 +323,9 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
                             .divided_fits = refuses && others.weights_divided(),
                             .limit = problem->limit,
                             .needed = problem->needed,
-                            .batch = batch,
-                            .accumulate = batch ? others.accumulate(*batch) : std::nullopt,
+                            .others_planned = refuses && others.can_plan(),
+                            .fewer = fewer,
+                            .accumulate = fewer ? others.accumulate(*fewer) : std::nullopt,
                             .state = state_bytes(*plan.memory),
                             .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;

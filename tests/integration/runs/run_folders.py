@@ -47,6 +47,11 @@ class RunFolder(ProgramTest):
             'train.out = "images": cannot list images: Not a directory; name another folder: '
             "--set train.out=images-2",
         )
+        self.assert_fails(
+            self.train(train__out="images/mine"),
+            CONFIGURATION,
+            'train.out = "images/mine": cannot list images/mine: Not a directory; allowed: a new or an empty folder',
+        )
 
     def test_two_processes_do_not_train_into_one_folder(self):
         message = (

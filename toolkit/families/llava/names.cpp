@@ -91,11 +91,10 @@ Weights with_own_names(Weights weights) {
     }
     const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
     if (fitting.empty() && !tensor.name.empty()) {
-      throw ConfigError(
-          fmt::format("{} hold {}, which no LLaVA has; allowed: the names of LLaVA's own files ({}...) or of "
-                      "transformers "
-                      "(model.language_model..., or language_model.model...)",
-                      begin, in_quotes(tensor.name), kinds()[0].prefixes[1].theirs));
+      throw ConfigError(fmt::format(
+          "{} hold {}, which no LLaVA has; allowed: the names of LLaVA's own files ({}...) or of transformers "
+          "(model.language_model..., or language_model.model...)",
+          begin, in_quotes(tensor.name), kinds()[0].prefixes[1].theirs));
     }
     if (fitting.size() == 1 && fitting.front() != kind) {
       throw ConfigError(

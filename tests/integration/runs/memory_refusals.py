@@ -175,6 +175,14 @@ class Budget(ProgramTest):
         peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]
         self.assertEqual((int(refused[1]), refused[2]), (peak["bytes"], peak["phase"]))
 
+    def test_where_no_batch_fits_with_so_many_passes_fewer_passes_are_advised(self):
+        values = {"data__batch": 64, "train__accumulate": 2, "policies__checkpoint__enabled": "false", "memory__budget": 222_000}
+        result = self.train(**values)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        advice = "set data.batch = 1 with train.accumulate = 1, which by its plan fits (a pass takes 32 samples at a time)"
+        self.assertIn(f"the rest is a step's: {advice}, ", result.stderr)
+        self.assert_done(self.train(**values | {"data__batch": 1, "train__accumulate": 1}))
+
     def test_a_precision_that_alone_fits_by_its_plan_is_taken_without_a_trial_step(self):
         values = {"policies__precision__cpu": "probe"}
         refused = self.train(memory__budget="220 kB", **values)

@@ -121,11 +121,9 @@ std::string advice_of(const PlanJob& job, const Plan& plan) {
   LoadedConfig smallest = job.loaded;
   smallest.config.data.batch = smallest.config.train.accumulate;
   const MemoryNeed lowest = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);
-  if (lowest.fits(job.budget)) {
-    return fmt::format(
-        "; --max-batch {} finds the largest batch that fits, --table says what other policies take",
-        *job.budget);
-  }
+  if (lowest.fits(job.budget))
+    return "; --max-batch BYTES finds the largest batch that fits so many, --table says what other policies "
+           "take";
   return fmt::format(
       "; data.batch = {} does not fit either and takes {}; --table says what other policies "
       "take, else use a larger budget or a smaller model",

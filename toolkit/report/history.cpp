@@ -68,6 +68,7 @@ void RunHistory::add(std::string_view line) try {
     if (!starts_.empty()) starts_.back().trained = true;
   } else if (event == Logged::skipped) {
     skipped_.push_back(step_in(json));
+    if (!starts_.empty()) starts_.back().trained = true;
   } else if (event == Logged::escalated) {
     LoggedEscalation escalation{step_in(json), json.at("set")};
     if (json.contains("planned_bytes")) escalation.planned_bytes = whole_number(json["planned_bytes"]);

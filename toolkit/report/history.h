@@ -33,7 +33,7 @@ struct LoggedSamples {
 struct LoggedStart {
   int64_t step = 0;
   bool resumed = false;
-  bool trained = false;     // a step is logged of it
+  bool trained = false;     // a step is logged of it, if only as skipped
   double unix_seconds = 0;  // 0: the log does not say
 };
 

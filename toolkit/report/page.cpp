@@ -308,12 +308,9 @@ class Page {
 
   std::string planned_words() const {
     if (!report_.planned) return "";
-    const auto& phases = report_.planned->phases;
-    const bool with_scratch = std::any_of(phases.begin(), phases.end(), [](const policies::PhasePeak& phase) {
-      return phase.peak.of(policies::Category::scratch) > 0;
-    });
-    return std::string(" The line across a bar is what was planned before the run began") +
-           (with_scratch ? "." : "; scratch that a kernel takes for itself is measured only.");
+    return " The line across a bar is what was planned before the run began" +
+           (report_.not_planned.empty() ? "" : "; not known then, and counted as 0: " + report_.not_planned) +
+           ".";
   }
 
   std::string memory() const {
@@ -323,8 +320,8 @@ class Page {
     std::string text = fmt::format(
         "{}<p>Tensors on {} at the peak of each phase, by owner{}.{}</p>{}{}<details><summary>Exact "
         "bytes</summary><div class=\"scroll\">{}</div></details>",
-        title, html_escaped(memory.device.str()), since_resume(), planned_words(), refusal(memory),
-        memory_bars(memory, report_.planned), memory_bytes_table(memory));
+        title, html_escaped(memory.device.str()), since_resume(), html_escaped(planned_words()),
+        refusal(memory), memory_bars(memory, report_.planned), memory_bytes_table(memory));
     const std::string owners = peak_owners_table(memory);
     if (!owners.empty()) {
       text += "<details><summary>The largest owners at the peak</summary><div class=\"scroll\">" + owners +

@@ -29,6 +29,7 @@ struct RunReport {
   RunHistory history;
   std::optional<MemoryReport> memory;   // of this process; absent with memory.ledger = false
   std::optional<MemoryReport> planned;  // before it began
+  std::string not_planned;              // what that counts as 0 bytes: "scratch of 6 operators"; or ""
   std::vector<ReportImage> samples;     // in the order of their steps
   std::string samples_note;             // what they show, and what is not shown
   std::optional<double> peak_flops;     // of the device, what MFU is a part of

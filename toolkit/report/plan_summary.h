@@ -59,7 +59,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
 
 /// A table for a terminal of 80 columns: bytes by phase, and below a phase the categories that differ; a
 /// device's own statistics know none, so there the plan's stand below the highest phase. Then the host's
-/// peak, where the device is not the CPU. What kernels take for themselves (scratch) is measured only.
+/// peak, where the device is not the CPU. What a plan does not know (scratch) counts as 0 there.
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured);
 
 }  // namespace dtk

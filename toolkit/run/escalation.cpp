@@ -11,7 +11,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/run/out_of_memory.h"
-#include "toolkit/run/start.h"
+#include "toolkit/run/plan_run.h"
 
 namespace dtk {
 namespace {

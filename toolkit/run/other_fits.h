@@ -8,6 +8,7 @@
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/report/plan_summary.h"
+#include "toolkit/run/out_of_memory.h"
 #include "toolkit/run/run.h"
 
 namespace dtk {
@@ -21,27 +22,20 @@ struct JudgedRun {
   int64_t limit;   // bytes
 };
 
-/// So many samples at once.
-struct StepSize {
-  int64_t batch = 0, accumulate = 0;  // data.batch, train.accumulate
-};
-
-/// Each plans as `world` does; without can_plan(), or once a stop is requested, nothing is found.
+/// Each plans as `world` does.
 class OtherFits {
  public:
   OtherFits(const JudgedRun& judged, const RunWorld& world) : judged_(judged), world_(world) {}
 
   /// Whether ranks that divide the weights, too, fit, where that is another choice.
   bool weights_divided() const;
-  /// Somebody plans, and keep = "auto" is not open.
-  bool can_plan() const;
   /// The largest data.batch of as many micro-batches; where none fits, of one a rank.
-  std::optional<StepSize> fewer_samples() const;
+  FewerSamples fewer_samples() const;
   /// The least train.accumulate for the same data.batch. `fewer`: what fewer_samples() found.
-  std::optional<int64_t> accumulate(const StepSize& fewer) const;
+  std::optional<int64_t> accumulate(const FewerSamples& fewer) const;
 
  private:
-  std::optional<StepSize> largest_with(int64_t accumulate) const;
+  FewerSamples largest_with(int64_t accumulate) const;
   std::optional<int64_t> bytes_with(const std::function<void(RunConfig&)>& edit) const;
 
   const JudgedRun judged_;

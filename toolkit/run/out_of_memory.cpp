@@ -62,13 +62,13 @@ void add_ways_of_ranks(std::vector<std::string>& ways, const RunConfig& config, 
 
 void add_fewer_samples(std::vector<std::string>& ways, const RunConfig& config, const Shortage& shortage) {
   const int64_t samples = samples_at_once(config);
-  if (samples <= 1) return;
+  const std::optional<StepSize>& most = shortage.fewer.most;
+  if (!most && (samples <= 1 || shortage.fewer.is_known)) return;
   std::string way = "lower data.batch or raise train.accumulate";
-  if (shortage.others_planned) {
-    if (!shortage.fewer) return;
-    way = advise("data.batch", toml_text(shortage.fewer->batch));
-    if (shortage.fewer->accumulate != config.train.accumulate)
-      way += " with " + setting("train.accumulate", shortage.fewer->accumulate);
+  if (most) {
+    way = advise("data.batch", toml_text(most->batch));
+    if (most->accumulate != config.train.accumulate)
+      way += " with " + setting("train.accumulate", most->accumulate);
     way += ", which by its plan fits";
     if (shortage.accumulate) {
       way += ", or " + advise("train.accumulate", toml_text(*shortage.accumulate)) +

@@ -11,7 +11,6 @@
 #include "toolkit/config/config.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/run/memory_meters.h"
-#include "toolkit/run/other_fits.h"
 
 namespace dtk {
 
@@ -36,17 +35,27 @@ StateBytes state_bytes(const RunConfig& config, c10::Device device, int64_t rank
 /// Trainable parameters.
 int64_t trainable_parameters(const RunConfig& config);
 
+/// Samples of a step, and the micro-batches that they are divided into.
+struct StepSize {
+  int64_t batch = 0, accumulate = 0;  // data.batch, train.accumulate
+};
+
+/// The most samples with which a run is planned to fit.
+struct FewerSamples {
+  bool is_known = false;  // all that was asked for was planned
+  std::optional<StepSize> most = {};
+};
+
 /// What is known of a run that does not fit.
 struct Shortage {
-  bool resumed = false;                    // the model is the checkpoint's
-  bool in_build = false;                   // it was refused before the first step
-  bool by_budget = false;                  // a higher memory.budget would end it
-  int64_t ranks = 1;                       // that train
-  bool divided_fits = false;               // with the weights divided too, by its plan
-  std::optional<int64_t> limit = {};       // bytes, where it is known
-  std::optional<int64_t> needed = {};      // bytes of the whole run, by its plan
-  bool others_planned = false;             // it was looked for what else fits
-  std::optional<StepSize> fewer = {};      // samples at once, the most that are planned to fit
+  bool resumed = false;                // the model is the checkpoint's
+  bool in_build = false;               // it was refused before the first step
+  bool by_budget = false;              // a higher memory.budget would end it
+  int64_t ranks = 1;                   // that train
+  bool divided_fits = false;           // with the weights divided too, by its plan
+  std::optional<int64_t> limit = {};   // bytes, where it is known
+  std::optional<int64_t> needed = {};  // bytes of the whole run, by its plan
+  FewerSamples fewer = {};
   std::optional<int64_t> accumulate = {};  // the least that is, with the batch as it is
   std::optional<StateBytes> state = {};    // by its plan
   std::string not_known = {};              // what the plan counts as 0 bytes, as DeviceOverhead has it

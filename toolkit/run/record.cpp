@@ -256,6 +256,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.history = history_;
   report.memory = memory;
   report.planned = facts_.planned;
+  report.not_planned = facts_.not_planned;
   report.peak_flops = peak_flops_;
   report.clip = config_.optimizer.clip;
   if (report.memory && report.memory->policies.empty()) {

@@ -42,6 +42,7 @@ struct RunFacts {
   std::vector<ConfigChange> changes = {};     // of the resume that is to be logged
   std::vector<std::string> class_names = {};  // by label; empty: numbers
   std::optional<MemoryReport> planned = {};
+  std::string not_planned = {};  // what it counts as 0 bytes
 };
 
 /// Used by the thread that trains. Throws FileError.

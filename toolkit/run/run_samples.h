@@ -16,10 +16,11 @@
 
 namespace dtk {
 
-/// For the thread that trains; all ranks draw at the same steps. Throws as Trainer::sample() and RunRecord.
+/// For the thread that trains; all ranks draw at the same steps. Of models of which something is drawn
+/// (ModelFacts::drawn). Throws as Trainer::sample() and RunRecord.
 class RunSamples {
  public:
-  /// All must outlive this. `config` is of a model whose samples are drawn.
+  /// All must outlive this.
   RunSamples(const RunConfig& config, const ModelFacts& model, const RunData& data, const RunWorld& world,
              const RunRanks& ranks, const MemoryMeters& meters, Trainer& trainer)
       : config_(config),

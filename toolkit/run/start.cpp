@@ -19,6 +19,7 @@
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/other_fits.h"
 #include "toolkit/run/out_of_memory.h"
+#include "toolkit/run/plan_run.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
 
@@ -185,13 +186,6 @@ static bool is_refused(const StartPlan& plan) {
   return !plan.refusal.empty();
 }
 
-StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
-  if (!world.plan) return {std::nullopt, "nobody plans this run"};
-  loaded.config.train.allow_thread_change = false;  // of no use in a new run
-  loaded.config.data.allow_change = false;
-  return world.plan(loaded, device);
-}
-
 std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWorld& world) {
   return choose_level(loaded, [&](LoadedConfig one) -> PlannedBytes {
     // What takes less comes in later: a plan's choice, a precision that is measured.
@@ -313,21 +307,23 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
   const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
   const OtherFits others({loaded, plan, device, with_host, problem->limit}, world);
-  const std::optional<StepSize> fewer = refuses ? others.fewer_samples() : std::nullopt;
-  const std::string message =
-      problem->message + precision_words(plan.precision) + "; " +
-      out_of_memory_advice(config, device,
-                           {.resumed = resumed,
-                            .by_budget = problem->budget_is_the_limit,
-                            .ranks = loaded.ranks,
-                            .divided_fits = refuses && others.weights_divided(),
-                            .limit = problem->limit,
-                            .needed = problem->needed,
-                            .others_planned = refuses && others.can_plan(),
-                            .fewer = fewer,
-                            .accumulate = fewer ? others.accumulate(*fewer) : std::nullopt,
-                            .state = state_bytes(*plan.memory),
-                            .not_known = plan.beside.not_known});
+  const StateBytes state = state_bytes(*plan.memory);
+  // Batches that are grouped by length keep their size within an epoch.
+  const bool may_change = !resumed || config.data.order != DataOrder::grouped;
+  const FewerSamples fewer =
+      refuses && may_change && state.total() <= problem->limit ? others.fewer_samples() : FewerSamples{};
+  const std::string message = problem->message + precision_words(plan.precision) + "; " +
+                              out_of_memory_advice(config, device,
+                                                   {.resumed = resumed,
+                                                    .by_budget = problem->budget_is_the_limit,
+                                                    .ranks = loaded.ranks,
+                                                    .divided_fits = refuses && others.weights_divided(),
+                                                    .limit = problem->limit,
+                                                    .needed = problem->needed,
+                                                    .fewer = fewer,
+                                                    .accumulate = others.accumulate(fewer),
+                                                    .state = state,
+                                                    .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (refuses) {
     throw Error(ExitCode::memory,
@@ -360,7 +356,8 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
       .remarks = data.remarks,
       .unseen_classes = unseen_classes(data.classes),
       .class_names = data.all->class_names(),
-      .planned = plan.memory};
+      .planned = plan.memory,
+      .not_planned = plan.beside.not_known};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

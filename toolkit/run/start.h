@@ -48,8 +48,6 @@ std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWor
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);
-/// The plan of a run that goes on: one of a new run.
-StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device);
 /// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
 /// replaced by the first's choice; throws ConfigError if it has none.
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed,

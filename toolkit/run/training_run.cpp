@@ -199,8 +199,8 @@ class Run final : public TrainingRun {
   // everybody's.
   void agree() {
     if (world_.ranks == nullptr) return;
-    const auto said = world_.ranks->all_say({ranks_.stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()},
-                                            "before the next step");
+    const auto said =
+        ranks_.all_say({ranks_.stop_requested() ? 1.0 : 0.0, trainer_.own_seconds()}, "before the next step");
     is_to_stop_ = std::any_of(said.begin(), said.end(), [](const auto& one) { return one[0] != 0; });
     trainer_.agree_on_seconds(said.front()[1]);
   }
@@ -422,7 +422,7 @@ class Run final : public TrainingRun {
     const auto report = meters_.report();
     RankReport ranks{.peaks = {}, .sent = result.sent, .waiting = result.rank_wait_fraction};
     for (const auto& said :
-         world_.ranks->all_say({report ? static_cast<double>(report->peak().peak.bytes) : 0.0}, "at the end"))
+         ranks_.all_say({report ? static_cast<double>(report->peak().peak.bytes) : 0.0}, "at the end"))
       ranks.peaks.push_back(static_cast<int64_t>(said.front()));
     return ranks;
   }

@@ -154,7 +154,7 @@ class Plans(unittest.TestCase):
         text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)
         self.assertTrue(text.startswith("configs/base.toml on cuda:0"), text)
         self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the peak of .* exceeds 85\.8 MiB "
-                                 r"\(90000000 bytes\); --max-batch 90000000 finds the largest batch that fits, --table says "
+                                 r"\(90000000 bytes\); --max-batch BYTES finds the largest batch that fits so many, --table says "
                                  r"what other policies take\n$")
         errors = plan(*BASE, *settings(memory__budget="20MB"), code=3)[1]
         self.assertRegex(errors, r"exceeds 19\.1 MiB \(20000000 bytes\); data\.batch = 1 does not fit either and takes [0-9.]+ MiB \(\d+ bytes\); "
@@ -449,7 +449,7 @@ class Plans(unittest.TestCase):
             command = [str(TRAIN), *BASE, "--device", "cpu", *small, "--set", f"train.out={folder}/run"]
             subprocess.run(command, cwd=SOURCE, check=True, capture_output=True, timeout=120)
             measured = json.loads(Path(folder, "run/memory.json").read_text())
-        for seen in (planned, measured):  # what kernels take for themselves is measured only
+        for seen in (planned, measured):  # what the plan does not know of kernels' scratch counts as 0
             for phase in seen["phases"]:
                 phase["kept"] = phase["peak_bytes"] - phase["categories"].get("scratch", 0)
         found = {phase["name"]: phase for phase in measured["phases"]}
@@ -534,7 +534,7 @@ class Plans(unittest.TestCase):
         plan(*BASE, "--set", "memory.budget=70MB", "--set", "data.batch=1", code=3)
         budget = ("--set", "memory.budget=200MB")
         errors = plan(*BASE, *budget, "--set", "data.batch=4096", code=3)[1]
-        self.assertIn("; --max-batch 200000000 finds the largest batch that fits", errors)
+        self.assertIn("; --max-batch BYTES finds the largest batch that fits so many, ", errors)
         plan(*BASE, *budget, "--set", "data.batch=1", code=0)
 
     def test_a_budget_that_one_precision_fits_is_no_refusal_as_training_takes_that_one(self):

@@ -399,9 +399,9 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
   CHECK(memory_error({"memory.budget=" + std::to_string(needed - 1)}) ==
         "does not fit into memory.budget: the peak of " + exact_bytes(highest.peak.bytes) + ", in phase " +
             highest.name + ", with " + exact_bytes(needed - highest.peak.bytes) +
-            " that the device adds, exceeds " + exact_bytes(needed - 1) + "; --max-batch " +
-            std::to_string(needed - 1) +
-            " finds the largest batch that fits, --table says what other policies take");
+            " that the device adds, exceeds " + exact_bytes(needed - 1) +
+            "; --max-batch BYTES finds the largest batch that fits so many, --table says what other policies "
+            "take");
   const std::string parameters = std::to_string(highest.peak.of(policies::Category::parameters));
   CHECK(
       memory_error({"memory.budget=1000"}) ==

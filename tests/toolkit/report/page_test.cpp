@@ -78,6 +78,18 @@ TEST_CASE("a report of a resumed run says what changed, who trained, and whose t
   CHECK(has(page, "<small>tensors, in phase forward, since the run was resumed at step 10</small>"));
 }
 
+TEST_CASE("a report says what its plan counted as 0") {
+  RunReport report = small();
+  report.memory.emplace();
+  report.memory->phases = {{"forward", {}}};
+  const std::string line = "The line across a bar is what was planned before the run began";
+  CHECK_FALSE(has(report_html(report), line));
+  report.planned = report.memory;
+  CHECK(has(report_html(report), line + ".</p>"));
+  report.not_planned = "scratch of 6 operators";
+  CHECK(has(report_html(report), line + "; not known then, and counted as 0: scratch of 6 operators.</p>"));
+}
+
 TEST_CASE("a report says what is amiss with the data") {
   RunReport report = small();
   report.data_note = "No samples: class 4 < 5.";

@@ -1,6 +1,8 @@
 // What is advised instead of a run that does not fit: by plans whose bytes are a formula here.
 #include "toolkit/run/other_fits.h"
 
+#include <functional>
+
 #include "support/catch.h"
 #include "support/runs/run_world.h"
 
@@ -14,17 +16,23 @@ struct FormulaWorld : test::World {
     world.plan = [this](const LoadedConfig& one, c10::Device) {
       ++plans;
       const int64_t passes = one.config.train.accumulate;
+      const bool divided = one.config.policies.shard.level == policies::ShardLevel::parameters;
       StartPlan plan;
+      if (is_refused && is_refused(one.config)) {
+        plan.refusal = "refused";
+        return plan;
+      }
       plan.memory = MemoryReport{};
       plan.memory->phases = {{"backward", {}}};
       plan.memory->phases[0].peak.bytes =
-          1'000 + 100 * (one.config.data.batch / passes) + (passes > 1 ? 400 : 0);
+          1'000 + 100 * (one.config.data.batch / passes) + (passes > 1 ? 400 : 0) - (divided ? 500 : 0);
       return plan;
     };
     return {{loaded, judged, at::kCPU, /*with_host=*/false, limit}, world};
   }
   RunWorld world{files, clock, listener, stop};
   StartPlan judged;
+  std::function<bool(const RunConfig&)> is_refused;
   int64_t plans = 0;
 };
 
@@ -42,21 +50,24 @@ TEST_CASE("other fits: the largest batch, and the least train.accumulate with th
   FormulaWorld world;
   const LoadedConfig loaded = of(24, 1);
   const OtherFits others = world.others(loaded, 2'000);
-  const auto fewer = others.fewer_samples();
+  const FewerSamples found = others.fewer_samples();
+  CHECK(found.is_known);
+  const auto& fewer = found.most;
   REQUIRE(fewer);
   CHECK((fewer->batch == 10 && fewer->accumulate == 1));
-  CHECK(others.accumulate(*fewer) == 4);  // 3 passes of 8 take 2,200 with the sum, 4 of 6 take 2,000
-  CHECK_FALSE(others.weights_divided());
+  CHECK(others.accumulate(found) == 4);  // 3 passes of 8 take 2,200 with the sum, 4 of 6 take 2,000
 }
 
 TEST_CASE("other fits: a train.accumulate that does not fit is none") {
   FormulaWorld world;
   const LoadedConfig loaded = of(16, 1);
   const OtherFits others = world.others(loaded, 1'450);
-  const auto fewer = others.fewer_samples();
+  const FewerSamples found = others.fewer_samples();
+  CHECK(found.is_known);
+  const auto& fewer = found.most;
   REQUIRE(fewer);
   CHECK((fewer->batch == 4 && fewer->accumulate == 1));
-  CHECK_FALSE(others.accumulate(*fewer));  // 16 passes of 1 take 1,500
+  CHECK_FALSE(others.accumulate(found));  // 16 passes of 1 take 1,500
 }
 
 TEST_CASE("other fits: where no batch fits with so many passes, one of one pass a rank does") {
@@ -64,29 +75,49 @@ TEST_CASE("other fits: where no batch fits with so many passes, one of one pass 
   FormulaWorld world;
   const LoadedConfig loaded = of(16, 4, ranks);
   const OtherFits others = world.others(loaded, ranks == 1 ? 1'300 : 1'499);
-  const auto fewer = others.fewer_samples();
+  const FewerSamples found = others.fewer_samples();
+  CHECK(found.is_known);
+  const auto& fewer = found.most;
   if (ranks == 2) {  // each has a pass, so there is a sum
     CHECK_FALSE(fewer);
     return;
   }
   REQUIRE(fewer);
   CHECK((fewer->batch == 3 && fewer->accumulate == 1));
-  CHECK_FALSE(others.accumulate(*fewer));
+  CHECK_FALSE(others.accumulate(found));
 }
 
-TEST_CASE("other fits: nothing is found where nobody plans, keep is open or a stop is requested") {
+TEST_CASE("other fits: a plan that is refused, or a stop, leaves open what fits") {
   FormulaWorld world;
-  LoadedConfig loaded = of(16, 1);
-  CHECK(world.others(loaded, 2'000).can_plan());
-  world.world.stop_requested = [] { return true; };
-  CHECK_FALSE(world.others(loaded, 2'000).fewer_samples());
-  world.world.stop_requested = nullptr;
+  const LoadedConfig loaded = of(24, 1);
+  const bool stops = GENERATE(false, true);
+  if (stops) {
+    world.world.stop_requested = [&] { return world.plans > 1; };
+  } else {
+    world.is_refused = [](const RunConfig& config) { return config.data.batch == 1; };
+  }
+  const FewerSamples found = world.others(loaded, 2'000).fewer_samples();
+  CHECK_FALSE(found.is_known);
+  CHECK_FALSE(found.most);
+}
+
+TEST_CASE("other fits: nothing is known where nobody plans or keep is open") {
+  FormulaWorld world;
+  LoadedConfig loaded = of(24, 1);
   loaded.config.policies.checkpoint.keep = policies::KeepWord::automatic;
-  CHECK_FALSE(world.others(loaded, 2'000).fewer_samples());
-  CHECK_FALSE(world.others(loaded, 2'000).can_plan());
+  CHECK_FALSE(world.others(loaded, 2'000).fewer_samples().is_known);
   CHECK(world.plans == 0);
-  const StartPlan judged;
   const RunWorld nobody{world.files, world.clock, world.listener, world.stop};
-  const LoadedConfig again = of(16, 1);
-  CHECK_FALSE(OtherFits({again, judged, at::kCPU, false, 2'000}, nobody).can_plan());
+  const LoadedConfig other = of(24, 1);
+  CHECK_FALSE(OtherFits({other, world.judged, at::kCPU, false, 2'000}, nobody).fewer_samples().is_known);
+}
+
+TEST_CASE("other fits: weights that ranks divide, where they need not and it helps") {
+  FormulaWorld world;
+  LoadedConfig loaded = of(16, 2, 2);  // 2,200 bytes, divided 1,700
+  loaded.config.policies.shard.level = policies::ShardLevel::optimizer;
+  CHECK(world.others(loaded, 1'700).weights_divided());
+  CHECK_FALSE(world.others(loaded, 1'699).weights_divided());
+  loaded.ranks = 1;
+  CHECK_FALSE(world.others(loaded, 1'700).weights_divided());
 }

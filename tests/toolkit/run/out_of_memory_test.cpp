@@ -1,4 +1,6 @@
 // A run that does not fit: exit code 3, what it says, and what it leaves in its folder.
+#include "toolkit/run/out_of_memory.h"
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -126,6 +128,33 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
                              "(dit-plan says what the whole run takes)"));
   CHECK(world.files.read("out/memory.json") != before);  // it trained, or tried to
   CHECK(events(world).back() == "out_of_memory");
+}
+
+TEST_CASE("out of memory: of batches and passes only what is planned to fit is advised") {
+  LoadedConfig loaded = tiny("out");
+  loaded.config.data.batch = 8;
+  loaded.config.train.accumulate = 2;
+  const auto advice = [&](const FewerSamples& fewer, std::optional<int64_t> accumulate = std::nullopt) {
+    Shortage shortage;
+    shortage.limit = 10'000'000;
+    shortage.fewer = fewer;
+    shortage.accumulate = accumulate;
+    return out_of_memory_advice(loaded.config, at::kCPU, shortage);
+  };
+  CHECK_THAT(advice({}),
+             Catch::Contains("lower data.batch or raise train.accumulate (a pass takes 4 samples "));
+  CHECK_THAT(advice({.is_known = true}), !Catch::Contains("data.batch") && !Catch::Contains("accumulate"));
+  CHECK_THAT(advice({.is_known = true, .most = StepSize{6, 2}}),
+             Catch::Contains("set data.batch = 6, which by its plan fits (a pass"));
+  CHECK_THAT(
+      advice({.is_known = true, .most = StepSize{6, 2}}, 4),
+      Catch::Contains("set data.batch = 6, which by its plan fits, or set train.accumulate = 4, which by "
+                      "its plan fits and keeps the batch (a pass"));
+  CHECK_THAT(advice({.is_known = true, .most = StepSize{3, 1}}),
+             Catch::Contains("set data.batch = 3 with train.accumulate = 1, which by its plan fits (a pass"));
+  loaded.config.train.accumulate = 8;  // a sample a pass
+  CHECK_THAT(advice({}), !Catch::Contains("data.batch"));
+  CHECK_THAT(advice({.is_known = true, .most = StepSize{1, 1}}), Catch::Contains("set data.batch = 1 with "));
 }
 
 TEST_CASE("out of memory: a state that does not fit is no matter of the batch") {

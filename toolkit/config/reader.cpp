@@ -389,10 +389,10 @@ class Reader {
     problems_.push_back(again ? lists->without_list : error.what());
   }
   void note(const std::string& text) { loaded_.notes.push_back(text); }
-  /// Keys that others have settled are no user's.
-  void written_at(const std::map<std::string, std::string>& locations) { user_locations_ = &locations; }
 
-  LoadedConfig checked() {
+  /// `written_at`: where a user wrote the keys, in place of where they stand here; keys that others have
+  /// settled are no user's. Null: here.
+  LoadedConfig checked(const std::map<std::string, std::string>* written_at = nullptr) {
     constexpr size_t most = 20;
     if (problems_.size() > most) {
       const size_t more = problems_.size() - most;
@@ -401,7 +401,7 @@ class Reader {
     }
     if (!problems_.empty()) throw ConfigError(listed(problems_, "\n", "\n"));
     family_named(loaded_.config.train.model).settle_defaults(loaded_);
-    if (user_locations_ != nullptr) loaded_.locations = *user_locations_;
+    if (written_at != nullptr) loaded_.locations = *written_at;
     check_rules(loaded_, file_name_);
     return loaded_;
   }
@@ -440,7 +440,6 @@ class Reader {
   std::vector<std::string> problems_;
   bool lists_tables_ = false;  // one of them does
   std::set<std::string> unknown_tables_;
-  const std::map<std::string, std::string>* user_locations_ = nullptr;
 };
 
 void apply_overrides(Reader& reader, const std::vector<std::string>& overrides) {
@@ -484,8 +483,7 @@ LoadedConfig reparse_config(const std::string& text, const std::string& name,
                             const std::map<std::string, std::string>& locations) {
   Reader reader(name);
   for (const Entry& entry : read_file(text, name)) reader.apply(entry);
-  reader.written_at(locations);
-  return reader.checked();
+  return reader.checked(&locations);
 }
 
 std::string read_config(FileSystem& files, const std::filesystem::path& file) {

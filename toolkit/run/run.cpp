@@ -36,8 +36,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     if (!follows) {
       adopted = adopt_escalations(loaded, from->written);
       refuse_for_one_rank(loaded);
-      decision = resolve_measured(loaded, device, &from->written,
-                                  world);  // the checkpoint's, which is compared below
+      // The checkpoint's, which is compared below.
+      decision = resolve_measured(loaded, device, &from->written, world);
     }
   }
   if (!follows) folder.check(resumed ? &*from : nullptr);

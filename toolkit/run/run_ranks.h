@@ -7,7 +7,7 @@
 
 namespace dtk {
 
-/// For the thread that trains. What it asks of the others all ranks must come to, `when` names the place in
+/// For the thread that trains. All ranks must come to what one asks of the others; `when` names the place in
 /// the error of those that wait in vain: policies::CollectiveError.
 class RunRanks {
  public:

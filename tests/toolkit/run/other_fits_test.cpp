@@ -2,6 +2,7 @@
 #include "toolkit/run/other_fits.h"
 
 #include <functional>
+#include <utility>
 
 #include "support/catch.h"
 #include "support/runs/run_world.h"
@@ -44,6 +45,14 @@ LoadedConfig of(int64_t batch, int64_t accumulate, int64_t ranks = 1) {
   return loaded;
 }
 
+using Step = std::pair<int64_t, int64_t>;  // data.batch, train.accumulate
+
+Step largest_in(const FewerSamples& found) {
+  CHECK(found.is_known);
+  REQUIRE(found.most);
+  return {found.most->batch, found.most->accumulate};
+}
+
 }  // namespace
 
 TEST_CASE("other fits: the largest batch, and the least train.accumulate with the batch as it is") {
@@ -51,10 +60,7 @@ TEST_CASE("other fits: the largest batch, and the least train.accumulate with th
   const LoadedConfig loaded = of(24, 1);
   const OtherFits others = world.others(loaded, 2'000);
   const FewerSamples found = others.fewer_samples();
-  CHECK(found.is_known);
-  const auto& fewer = found.most;
-  REQUIRE(fewer);
-  CHECK((fewer->batch == 10 && fewer->accumulate == 1));
+  CHECK(largest_in(found) == Step(10, 1));
   CHECK(others.accumulate(found) == 4);  // 3 passes of 8 take 2,200 with the sum, 4 of 6 take 2,000
 }
 
@@ -63,10 +69,7 @@ TEST_CASE("other fits: a train.accumulate that does not fit is none") {
   const LoadedConfig loaded = of(16, 1);
   const OtherFits others = world.others(loaded, 1'450);
   const FewerSamples found = others.fewer_samples();
-  CHECK(found.is_known);
-  const auto& fewer = found.most;
-  REQUIRE(fewer);
-  CHECK((fewer->batch == 4 && fewer->accumulate == 1));
+  CHECK(largest_in(found) == Step(4, 1));
   CHECK_FALSE(others.accumulate(found));  // 16 passes of 1 take 1,500
 }
 
@@ -76,14 +79,12 @@ TEST_CASE("other fits: where no batch fits with so many passes, one of one pass 
   const LoadedConfig loaded = of(16, 4, ranks);
   const OtherFits others = world.others(loaded, ranks == 1 ? 1'300 : 1'499);
   const FewerSamples found = others.fewer_samples();
-  CHECK(found.is_known);
-  const auto& fewer = found.most;
   if (ranks == 2) {  // each has a pass, so there is a sum
-    CHECK_FALSE(fewer);
+    CHECK(found.is_known);
+    CHECK_FALSE(found.most);
     return;
   }
-  REQUIRE(fewer);
-  CHECK((fewer->batch == 3 && fewer->accumulate == 1));
+  CHECK(largest_in(found) == Step(3, 1));
   CHECK_FALSE(others.accumulate(found));
 }
 

@@ -6,9 +6,9 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
-#include <dtk/policies/recomputing.h>
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 // What each chosen module keeps for backward, by policies.checkpoint.keep.
 #pragma once
-#include <dtk/policies/checkpoint_options.h>
+#include <dtk/policies/options/checkpoint_options.h>
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <dtk/policies/checkpoint_options.h>
+#include <dtk/policies/internal/kept_results.h>
 #include <dtk/policies/internal/path_globs.h>
-#include <dtk/policies/kept_results.h>
+#include <dtk/policies/options/checkpoint_options.h>
 #include <dtk/policies/report.h>
 
 #include "activations/selective.h"

@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dtk/policies/kept_results.h>
+#include <dtk/policies/internal/kept_results.h>
 #include <dtk/policies/saved_tensors.h>
 
 #include <functional>

@@ -14,9 +14,9 @@
 #include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
-#include <dtk/policies/recomputing.h>
 
 #include <algorithm>
 #include <cmath>

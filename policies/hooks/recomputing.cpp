@@ -1,4 +1,4 @@
-#include <dtk/policies/recomputing.h>
+#include <dtk/policies/internal/recomputing.h>
 
 namespace dtk::policies {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/internal/path_globs.h>
-#include <dtk/policies/recomputing.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/report.h>
 
 #include <utility>

@@ -6,9 +6,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/internal/when_accumulated.h>
 #include <dtk/policies/memory_ledger.h>
-#include <dtk/policies/recomputing.h>
 #include <dtk/policies/shards.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/internal/shard_policy.h>
 #include <dtk/policies/memory_ledger.h>
-#include <dtk/policies/recomputing.h>
 
 #include <functional>
 #include <optional>

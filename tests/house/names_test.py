@@ -25,7 +25,7 @@ class PlannerNames(TreeTest):
         )
         for text in (
             "#include <dtk/policies/ema.h>",
-            "#include <dtk/policies/attention_options.h>",
+            "#include <dtk/policies/options/attention_options.h>",
             "#include <dtk/models/seam.h>",
             "int ema_bytes;",
             "struct EmaBytes;",
@@ -56,8 +56,8 @@ class FamilyNames(TreeTest):
 
 class PolicyNames(TreeTest):
     def test_a_policy_is_named_where_the_table_says(self):
-        self.write("policies/include/dtk/policies/ema_options.h", "")
-        self.write("policies/include/dtk/policies/own_options.h", "")
+        self.write("policies/include/dtk/policies/options/ema_options.h", "")
+        self.write("policies/include/dtk/policies/options/own_options.h", "")
         self.write("toolkit/run/out_of_memory.cpp", "bool on = config.policies.ema.enabled;\n")
         self.write("toolkit/config/rules.cpp", "bool on = config.policies.ema.enabled;\n")
         for text in ("if (config.policies.ema.enabled == Enabled::on) {}", 'auto key = "policies.ema.every";', "loaded.policies().ema.every"):
@@ -65,7 +65,7 @@ class PolicyNames(TreeTest):
         self.assert_finds(policy_names, "toolkit/run/out_of_memory.cpp", "", "no longer names policies.ema")
 
     def test_options_in_a_variable_or_of_a_type(self):
-        self.write("policies/include/dtk/policies/ema_options.h", "")
+        self.write("policies/include/dtk/policies/options/ema_options.h", "")
         self.write("toolkit/run/out_of_memory.cpp", "const EmaOptions& ema = config.policies.ema;\n")
         self.write("toolkit/families/a/a.cpp", "policies::PolicyOptions& p = config.policies;\np.ema.every = 1;\n")
         for text in (
@@ -139,7 +139,7 @@ class HiddenChoices(TreeTest):
         self.assertEqual(words.check(self.root), [])
 
     def test_whose_name_it_is(self):
-        self.write("policies/include/dtk/policies/ema_options.h", "")
+        self.write("policies/include/dtk/policies/options/ema_options.h", "")
         self.write("toolkit/families/dit/family.cpp", "")
         for text in ('if (policy->name() == "ema") {}', 'if (family.name() != "dit") {}', 'if ("ema" == policy->name()) {}', "if (policy->name() == policies::Ema::kName) {}"):
             for path in ("toolkit/run/bad.cpp", "examples/bad.cpp"):

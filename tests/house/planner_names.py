@@ -15,14 +15,14 @@ PLANNER = "policies/planner"
 OF_LIBTORCH = {"attention"}
 TECHNIQUE = "checkpointing"
 NO_POLICY = {"policy", "own"}  # the options of all of them, and of those that a program brings along
-INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(?:internal/)?(\w+)\.h[>"]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(?:internal/|options/)?(\w+)\.h[>"]')
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 
 
 def names(root: Path, library: str) -> set[str]:
     folder = root / library / "include" / "dtk" / library
-    return {path.name.removesuffix("_options.h") for path in folder.glob("*_options.h")} - NO_POLICY
+    return {path.name.removesuffix("_options.h") for path in folder.rglob("*_options.h")} - NO_POLICY
 
 
 def offence(line: str, policies: set[str], models: set[str]) -> str | None:

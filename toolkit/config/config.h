@@ -7,8 +7,8 @@
 // An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
 // comment, not as a key.
 #pragma once
-#include <dtk/policies/gradient_sums.h>
-#include <dtk/policies/policy_options.h>
+#include <dtk/policies/internal/gradient_sums.h>
+#include <dtk/policies/options/policy_options.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 // The options of model families in a configuration, which knows none of them: each family has a struct of its
 // tables, and each table one list of its fields (config.h).
 #pragma once
-#include <dtk/policies/own_options.h>
+#include <dtk/policies/options/own_options.h>
 
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 // Values of a configuration as TOML text, for files and for messages.
 #pragma once
-#include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/internal/enabled.h>
 
 #include <array>
 #include <cstdint>

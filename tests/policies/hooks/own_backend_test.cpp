@@ -11,7 +11,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dtk/planner/simulate.h>
 #include <dtk/policies/checkpoint.h>
-#include <dtk/policies/kept_results.h>
+#include <dtk/policies/internal/kept_results.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>

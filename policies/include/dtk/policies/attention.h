@@ -5,7 +5,7 @@
 // that where it was asked for, and by default lists what runs materialised with its bytes.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/policies/attention_options.h>
+#include <dtk/policies/options/attention_options.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
 

@@ -9,9 +9,9 @@
 // again. Needs a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/internal/kept_results.h>
+#include <dtk/policies/internal/recomputing.h>
 #include <dtk/policies/internal/scoped.h>
-#include <dtk/policies/kept_results.h>
-#include <dtk/policies/recomputing.h>
 #include <dtk/policies/seam.h>
 
 #include <cstdint>

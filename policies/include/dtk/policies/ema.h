@@ -7,8 +7,8 @@
 // give the same bits.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/policies/ema_options.h>
 #include <dtk/policies/internal/host_ema.h>
+#include <dtk/policies/options/ema_options.h>
 #include <dtk/policies/policy.h>
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // and round less often: gradients are near those of the composed form, not their bits.
 #pragma once
 #include <c10/core/Device.h>
-#include <dtk/policies/fusion_options.h>
+#include <dtk/policies/options/fusion_options.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
 

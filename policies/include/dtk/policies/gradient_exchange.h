@@ -18,7 +18,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/collectives.h>
-#include <dtk/policies/gradient_sums.h>
+#include <dtk/policies/internal/gradient_sums.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/shards.h>
 

@@ -1,7 +1,7 @@
 // Passes without gradient that hold no more than they read: rows a few at a time, results in the form in
 // which their readers want them, and nothing for a backward pass that does not come.
 #pragma once
-#include <dtk/policies/inference_options.h>
+#include <dtk/policies/options/inference_options.h>
 #include <dtk/policies/policy.h>
 
 #include <memory>

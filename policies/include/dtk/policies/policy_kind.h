@@ -10,8 +10,8 @@
 //   int main() { register_policy(kind); ... }
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/policies/options/policy_options.h>
 #include <dtk/policies/policy.h>
-#include <dtk/policies/policy_options.h>
 
 #include <memory>
 #include <optional>

@@ -5,8 +5,8 @@
 // it; the scope of a forward pass does, and so does each recomputed segment of checkpoint.h.
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/policies/options/precision_options.h>
 #include <dtk/policies/policy.h>
-#include <dtk/policies/precision_options.h>
 
 #include <set>
 #include <string>

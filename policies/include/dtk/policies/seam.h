@@ -2,7 +2,7 @@
 // libraries meet in the types' structure and include nothing of each other.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/policies/taps.h>
+#include <dtk/policies/internal/taps.h>
 
 #include <functional>
 #include <optional>

@@ -5,8 +5,8 @@
 #include <c10/util/intrusive_ptr.h>
 #include <dtk/policies/collectives.h>
 #include <dtk/policies/internal/scoped.h>
+#include <dtk/policies/options/shard_options.h>
 #include <dtk/policies/policy.h>
-#include <dtk/policies/shard_options.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,8 +1,8 @@
 // The activation checkpointing policy: which of a model's modules are segments of checkpoint.h, with
 // keep = "offload" of offload.h, and with "offload" in a list of both.
 #pragma once
-#include <dtk/policies/checkpoint_options.h>
-#include <dtk/policies/kept_results.h>
+#include <dtk/policies/internal/kept_results.h>
+#include <dtk/policies/options/checkpoint_options.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
 

@@ -1,8 +1,8 @@
 // Options of the activation checkpointing policy, free of LibTorch.
 #pragma once
-#include <dtk/policies/byte_count.h>
-#include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/internal/byte_count.h>
+#include <dtk/policies/internal/enabled.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Options of the shard policy, free of LibTorch.
 #pragma once
-#include <dtk/policies/byte_count.h>
-#include <dtk/policies/enabled.h>
+#include <dtk/policies/internal/byte_count.h>
+#include <dtk/policies/internal/enabled.h>
 
 #include <array>
 #include <cstdint>

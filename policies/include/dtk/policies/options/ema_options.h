@@ -1,7 +1,7 @@
 // Options of the EMA policy, free of LibTorch so that configuration code stays quick to compile.
 #pragma once
-#include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/internal/enabled.h>
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // Options of the fusion policy, free of LibTorch.
 #pragma once
-#include <dtk/policies/enabled.h>
+#include <dtk/policies/internal/enabled.h>
 
 namespace dtk::policies {
 

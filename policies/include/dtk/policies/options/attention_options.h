@@ -1,7 +1,7 @@
 // Options of the attention policy, free of LibTorch.
 #pragma once
-#include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/internal/enabled.h>
 
 namespace dtk::policies {
 

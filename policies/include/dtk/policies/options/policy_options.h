@@ -1,13 +1,13 @@
 // The options of all policies, in the order in which they act. Free of LibTorch.
 #pragma once
-#include <dtk/policies/attention_options.h>
-#include <dtk/policies/checkpoint_options.h>
-#include <dtk/policies/ema_options.h>
-#include <dtk/policies/fusion_options.h>
-#include <dtk/policies/inference_options.h>
-#include <dtk/policies/own_options.h>
-#include <dtk/policies/precision_options.h>
-#include <dtk/policies/shard_options.h>
+#include <dtk/policies/options/attention_options.h>
+#include <dtk/policies/options/checkpoint_options.h>
+#include <dtk/policies/options/ema_options.h>
+#include <dtk/policies/options/fusion_options.h>
+#include <dtk/policies/options/inference_options.h>
+#include <dtk/policies/options/own_options.h>
+#include <dtk/policies/options/precision_options.h>
+#include <dtk/policies/options/shard_options.h>
 
 namespace dtk::policies {
 

@@ -1,7 +1,7 @@
 // Options of the inference policy, free of LibTorch.
 #pragma once
-#include <dtk/policies/enabled.h>
-#include <dtk/policies/taps.h>
+#include <dtk/policies/internal/enabled.h>
+#include <dtk/policies/internal/taps.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,8 @@
 // The options of policies that a program registers (policy_kind.h), and of whatever else is configured by
 // structs of unknown types. Free of LibTorch.
 #pragma once
-#include <dtk/policies/enabled.h>
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/internal/enabled.h>
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@ import unittest
 
 import error_texts
 import family_names
+import joined_texts
 import planner_names
 import policy_names
 import words
@@ -127,6 +128,22 @@ class ErrorTexts(TreeTest):
             'void g(const std::string& text) {\n  if (text == "a") return;\n}\n',
         )
         self.assertEqual(error_texts.check(self.root), [])
+
+
+class JoinedTexts(TreeTest):
+    def test_four_parts(self):
+        for text in ('fail("a" + b + "c" + d);', "return b + ':' + c\n + \"d\" + e;", 'text += a + b(c, "d") + (e ? "f" : g) + "h";',
+                     'f(x, std::string(n, 1) + R"(a\n)" + b + c);', 'throw E("x" + (a + "b" + c + d));'):
+            self.assert_finds(joined_texts, "toolkit/run/bad.cpp", f"\n{text}\n", "bad.cpp:2: joins")
+
+    def test_fewer_or_other_parts(self):
+        self.write(
+            "toolkit/run/good.cpp",
+            'f(a + "b" + c, d + "e" + f);\nint n = a + b + c + d; // "a" + b + c + d\n'
+            'g(a ? "b" + c + d : "e" + f + g);\nh("a + b + c + d");\nf(g("a") + 1, i + j + k(\'b\') + 1);\n',
+        )
+        self.write("toolkit/launch/doctor.cpp", 'f(a + "b" + c + "d");\n')
+        self.assertEqual(joined_texts.check(self.root), [])
 
 
 class HiddenChoices(TreeTest):

@@ -61,6 +61,16 @@ def without_comments(text: str, strings: bool) -> str:
     return _TOKEN.sub(blank, text)
 
 
+def literals_emptied(text: str) -> str:
+    """C++ text with comments blanked and strings reduced to their quotes; lines keep their numbers."""
+
+    def emptied(match: re.Match) -> str:
+        token = match.group(0)
+        return ('""' if token.endswith('"') and not token.startswith("//") else " ") + "\n" * token.count("\n")
+
+    return _TOKEN.sub(emptied, text)
+
+
 def read_code(path: Path, strings: bool = False) -> list[str]:
     return without_comments(path.read_text(encoding="utf-8"), strings).split("\n")
 

@@ -5,6 +5,7 @@
 #include "toolkit/checkpoint/base.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
 
@@ -51,12 +52,10 @@ Weights open_named_base(FileSystem& files, const WeightsRequest& request, const 
     ++base.within;
     return open_weights(files, base);
   }
-  throw ConfigError(request.path_place + ": " + kAdapterConfig +
-                    " calls the weights that these adapters lie "
-                    "beside " +
-                    in_quotes(name) +
-                    ", which is no file of weights here and no folder with one; write its path there as "
-                    "base_model_name_or_path");
+  throw ConfigError(
+      fmt::format("{}: {} calls the weights that these adapters lie beside {}, which is no file of weights "
+                  "here and no folder with one; write its path there as base_model_name_or_path",
+                  request.path_place, kAdapterConfig, in_quotes(name)));
 }
 
 Weights open_beside(FileSystem& files, const WeightsRequest& request, const std::string& description) {
@@ -66,8 +65,8 @@ Weights open_beside(FileSystem& files, const WeightsRequest& request, const std:
   try {
     known = parse_base(files.read(base, kMaxDescription), base.string());
   } catch (const FileError& error) {
-    throw DataError(request.path_place + ": " + first_line(error.what()) + ", or remove " + shown(base) +
-                    ", and name the weights in " + kAdapterConfig);
+    throw DataError(fmt::format("{}: {}, or remove {}, and name the weights in {}", request.path_place,
+                                first_line(error.what()), shown(base), kAdapterConfig));
   }
   return open_base(files, known, std::filesystem::absolute(request.path),
                    request.path_place + ": " + base.string(), request.within + 1);
@@ -82,12 +81,13 @@ bool is_adapter_folder(FileSystem& files, const std::filesystem::path& path) {
 Weights open_adapters(FileSystem& files, const WeightsRequest& request) {
   const std::filesystem::path folder = request.path;
   if (!request.key.empty())
-    throw ConfigError(request.key_place + ": adapters in " + request.path + " have no key; remove it");
+    throw ConfigError(
+        fmt::format("{}: adapters in {} have no key; remove it", request.key_place, request.path));
   constexpr int kMaxWithin = 8;
   if (request.within >= kMaxWithin) {
-    throw ConfigError(request.path_place + ": more than " + std::to_string(kMaxWithin) +
-                      " folders of adapters lie on each other, up to " + request.path +
-                      "; join them with dit-export --merge");
+    throw ConfigError(fmt::format(
+        "{}: more than {} folders of adapters lie on each other, up to {}; join them with dit-export --merge",
+        request.path_place, kMaxWithin, request.path));
   }
   WeightsRequest tensors = request;
   tensors.path = (folder / kAdapterTensors).string();

@@ -18,7 +18,7 @@ using BaseJson = nlohmann::ordered_json;
 constexpr int64_t kBaseVersion = 1;
 
 [[noreturn]] void refuse_base(const std::string& path, const std::string& what) {
-  throw FileError(path + ": " + what + "; resume another checkpoint");
+  throw FileError(fmt::format("{}: {}; resume another checkpoint", path, what));
 }
 
 std::string text_at(const nlohmann::json& json, const char* key, const std::string& path) {
@@ -94,12 +94,13 @@ std::filesystem::path folder_for_base(const std::filesystem::path& checkpoint) {
 
 Weights open_base(FileSystem& files, BaseWeights& base, const std::filesystem::path& folder,
                   const std::string& place, int within) {
-  const std::string begin = place + ": the frozen weights of this run are those of " + base.path + ", and ";
+  const std::string begin =
+      fmt::format("{}: the frozen weights of this run are those of {}, and ", place, base.path);
   find_in(files, folder, base);
   for (const BaseFile& file : base.files) {
     if (!files.exists(file.path))
-      throw ConfigError(begin + file.path + " is not there; put it back where it was, or into " +
-                        shown(folder));
+      throw ConfigError(fmt::format("{}{} is not there; put it back where it was, or into {}", begin,
+                                    file.path, shown(folder)));
     const uint64_t bytes = files.size(file.path);
     if (bytes == file.bytes && sha256_of_file(files, file.path, bytes) == file.sha256) continue;
     throw ConfigError(begin + file.path +

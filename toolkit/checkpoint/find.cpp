@@ -65,8 +65,9 @@ std::string why_no_checkpoint(FileSystem& files, const Path& given) {
 Path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out) {
   const Path folder = policies::parse_enum<ResumeWord>(what) == ResumeWord::latest ? out : what;
   if (const auto found = checkpoint_in(files, folder)) return *found;
-  throw ConfigError("--resume " + what + ": " + why_no_checkpoint(files, folder) +
-                    "; name a run folder or a checkpoint folder, or start anew without --resume");
+  throw ConfigError(
+      fmt::format("--resume {}: {}; name a run folder or a checkpoint folder, or start anew without --resume",
+                  what, why_no_checkpoint(files, folder)));
 }
 
 }  // namespace dtk

@@ -42,8 +42,8 @@ ShardIndex read_shard_index(FileSystem& files, const std::filesystem::path& path
   ShardIndex index;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_plain_file_name(file.get<std::string>()))
-      refuse_shards(path, in_quotes(tensor) + " lies in " + in_quotes(json_line(file)) +
-                              ", which is no name of a file beside the list");
+      refuse_shards(path, fmt::format("{} lies in {}, which is no name of a file beside the list",
+                                      in_quotes(tensor), in_quotes(json_line(file))));
     index.file_of[tensor] = file.get<std::string>();
   }
   return index;
@@ -88,16 +88,16 @@ std::vector<StoredTensor> open_shards(
     for (StoredTensor& tensor : open(file)) {
       const auto listed = index.file_of.find(tensor.name);
       if (listed == index.file_of.end())
-        refuse_shards(path,
-                      in_quotes(name) + " holds " + in_quotes(tensor.name) + ", which the list has not");
+        refuse_shards(path, fmt::format("{} holds {}, which the list has not", in_quotes(name),
+                                        in_quotes(tensor.name)));
       const auto [before, is_new] = found.emplace(tensor.name, name);
       if (!is_new) {
-        refuse_shards(path, in_quotes(tensor.name) + " lies in " + in_quotes(before->second) + " and in " +
-                                in_quotes(name));
+        refuse_shards(path, fmt::format("{} lies in {} and in {}", in_quotes(tensor.name),
+                                        in_quotes(before->second), in_quotes(name)));
       }
       if (listed->second != name) {
-        refuse_shards(path, in_quotes(tensor.name) + " lies in " + in_quotes(name) + ", and the list says " +
-                                in_quotes(listed->second));
+        refuse_shards(path, fmt::format("{} lies in {}, and the list says {}", in_quotes(tensor.name),
+                                        in_quotes(name), in_quotes(listed->second)));
       }
       tensors.push_back(std::move(tensor));
     }

@@ -67,15 +67,17 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   const std::string name = checkpoint.folder().string();
   const bool has_ema = checkpoint.has_tensors(averages_file);
   if (request.key == "ema" && !has_ema) {
-    throw ConfigError(request.key_place + ": " + name +
-                      " has no EMA weights, its run had no EMA; its raw weights have the key \"model\"");
+    throw ConfigError(
+        fmt::format("{}: {} has no EMA weights, its run had no EMA; its raw weights have the key \"model\"",
+                    request.key_place, name));
   }
   if (!request.key.empty() && request.key != "ema" && request.key != "model") {
-    throw ConfigError(request.key_place + ": no weights in " + name +
-                      " have this key; allowed: \"ema\" and \"model\", its raw weights");
+    throw ConfigError(
+        fmt::format("{}: no weights in {} have this key; allowed: \"ema\" and \"model\", its raw weights",
+                    request.key_place, name));
   }
   const bool ema = has_ema && request.key != "model";
-  Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
+  Weights weights{fmt::format("the {} weights of {}", ema ? "EMA" : "raw", name),
                   ema ? averaged_weights(checkpoint) : checkpoint.stored_tensors(kModelFile)};
   weights.files = checkpoint.paths_of_tensors(kModelFile);
   if (ema) {
@@ -96,8 +98,9 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
 
 Weights from_safetensors(FileSystem& files, const WeightsRequest& request) {
   if (!request.key.empty()) {
-    throw ConfigError(request.key_place + ": " + request.path +
-                      " is a safetensors file, which holds one set of weights without a key; remove it");
+    throw ConfigError(
+        fmt::format("{}: {} is a safetensors file, which holds one set of weights without a key; remove it",
+                    request.key_place, request.path));
   }
   Weights weights{"the weights of " + request.path, open_safetensors(files, request.path)};
   strip_wrappers(weights.tensors);
@@ -109,30 +112,30 @@ std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
   const auto has = [&](const std::string& key) { return std::count(keys.begin(), keys.end(), key) > 0; };
   if (keys.empty()) {
     throw DataError(
-        request.path_place + ": it holds no named tensors but " + file.content() +
-        "; allowed: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}; "
-        "write it so with torch.save");
+        fmt::format("{}: it holds no named tensors but {}; allowed: a state dict, or a dict of state dicts "
+                    "such as {{\"model\": ..., \"ema\": ...}}; write it so with torch.save",
+                    request.path_place, file.content()));
   }
   if (!request.key.empty()) {
     if (has(request.key)) return request.key;
     const bool only_itself = keys.size() == 1 && keys.front().empty();
-    throw ConfigError(request.key_place + ": " + request.path +
-                      (only_itself
-                           ? " is one set of weights without a key; remove it"
-                           : " has no weights under this key; allowed: " + listed(quoted(keys), " or ")));
+    throw ConfigError(fmt::format(
+        "{}: {}{}", request.key_place, request.path,
+        only_itself ? " is one set of weights without a key; remove it"
+                    : " has no weights under this key; allowed: " + listed(quoted(keys), " or ")));
   }
   for (const char* usual : {"ema", "model", "state_dict"}) {
     if (has(usual)) return usual;
   }
   if (keys.size() == 1 || has("")) return keys.front();  // "" is the first
-  throw ConfigError(request.path_place + ": it holds several sets of weights: " +
-                    listed(quoted(keys), " and ") + "; choose one with " + request.key_option);
+  throw ConfigError(fmt::format("{}: it holds several sets of weights: {}; choose one with {}",
+                                request.path_place, listed(quoted(keys), " and "), request.key_option));
 }
 
 Weights from_torch_file(FileSystem& files, const WeightsRequest& request) {
   const TorchFile file(files, request.path);
   const std::string key = chosen_key(file, request);
-  return {"the " + (key.empty() ? "" : in_quotes(key) + " ") + "weights of " + request.path,
+  return {fmt::format("the {}weights of {}", key.empty() ? "" : in_quotes(key) + " ", request.path),
           file.tensors(key)};
 }
 
@@ -151,18 +154,18 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   const std::string extension = Path(request.path).extension().string();
   const bool torch = extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".bin";
   if (torch || extension == ".safetensors") {
-    throw DataError(request.path_place + ": it does not begin as a " +
-                    (torch ? "file of torch.save" : "safetensors file") + " does, so it is damaged; " +
-                    allowed + "; get the file again, or name another");
+    throw DataError(fmt::format(
+        "{}: it does not begin as a {} does, so it is damaged; {}; get the file again, or name another",
+        request.path_place, torch ? "file of torch.save" : "safetensors file", allowed));
   }
-  throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
+  throw DataError(fmt::format("{}: no file of weights; {}; name one of these", request.path_place, allowed));
 }
 
 // Each shard is a file of its own kind.
 Weights from_shards(FileSystem& files, const WeightsRequest& request) {
   if (!request.key.empty()) {
-    throw ConfigError(request.key_place + ": " + request.path +
-                      " lists the shards of one set of weights without a key; remove it");
+    throw ConfigError(fmt::format("{}: {} lists the shards of one set of weights without a key; remove it",
+                                  request.key_place, request.path));
   }
   Weights weights{"the weights of " + request.path, {}};
   weights.tensors = open_shards(files, request.path, [&](const Path& shard) {
@@ -215,8 +218,8 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   } else if (!files.exists(path) && !step_named(without_slash(path).filename().string())) {
     throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
   } else {
-    throw ConfigError(request.path_place + ": " + why_no_checkpoint(files, path) +
-                      "; name a checkpoint's folder, or a run folder to use its latest");
+    throw ConfigError(fmt::format("{}: {}; name a checkpoint's folder, or a run folder to use its latest",
+                                  request.path_place, why_no_checkpoint(files, path)));
   }
   if (weights.files.empty()) weights.files.push_back(path);
   // That of a run is by now the checkpoint that was its latest.

@@ -70,8 +70,8 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters,
     if (expected == in_model.end()) {
       unknown.push_back(in_quotes(tensor.name) + " " + shape_text(tensor.shape));
     } else if (expected->second != tensor.shape) {
-      misshapen.push_back(tensor.name + " is " + shape_text(tensor.shape) + ", not " +
-                          shape_text(expected->second));
+      misshapen.push_back(fmt::format("{} is {}, not {}", tensor.name, shape_text(tensor.shape),
+                                      shape_text(expected->second)));
     } else if (!c10::isFloatingType(tensor.type)) {
       mistyped.push_back(tensor.name + " holds " + c10::toString(tensor.type));
     }
@@ -87,13 +87,12 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters,
                                ", and this model has ", heads, ", whose attention is another; set ",
                                heads_option, " = ", *weights.heads));
   }
-  throw ConfigError(begin + " are not those of this model" + entries_line("missing", missing) +
-                    entries_line("unknown", unknown) + entries_line("of another shape", misshapen) +
-                    entries_line("not floating-point", mistyped) +
-                    "\n  Allowed are the parameters of this model, all of them and no others, in "
-                    "floating point; name such weights, or set [" +
-                    heads_option.substr(0, heads_option.find('.')) + "] as these were trained" +
-                    hints(in_file, in_model));
+  throw ConfigError(fmt::format(
+      "{} are not those of this model{}{}{}{}\n  Allowed are the parameters of this model, all of them and "
+      "no others, in floating point; name such weights, or set [{}] as these were trained{}",
+      begin, entries_line("missing", missing), entries_line("unknown", unknown),
+      entries_line("of another shape", misshapen), entries_line("not floating-point", mistyped),
+      heads_option.substr(0, heads_option.find('.')), hints(in_file, in_model)));
 }
 
 void copy_weights(const Weights& weights, const models::NamedTensors& parameters) {

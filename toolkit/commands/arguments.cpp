@@ -2,6 +2,7 @@
 
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/commands/given.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 
 namespace dtk {
@@ -36,7 +37,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
       if (given.has(name))
         fail_argument(
             std::string("--init and --") + name,
-            "writing a first configuration is all that --init does; leave --" + std::string(name) + " out");
+            fmt::format("writing a first configuration is all that --init does; leave --{} out", name));
     }
     return arguments;
   }

@@ -15,6 +15,7 @@
 
 #include "toolkit/config/keys.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
@@ -83,12 +84,12 @@ class Given {
     return parse_number<Number>(place(name), text(name), allowed);
   }
 
-  std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
+  std::string place(const std::string& name) const { return fmt::format("--{} {}", name, text(name)); }
 
  private:
   [[noreturn]] static void not_allowed(const std::string& place, const std::string& text,
                                        const std::string& what_is) {
-    fail_argument(place, "\"" + text + "\" is not allowed; wanted: " + what_is);
+    fail_argument(place, fmt::format("\"{}\" is not allowed; wanted: {}", text, what_is));
   }
 
   template <class Number>

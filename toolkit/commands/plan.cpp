@@ -32,7 +32,7 @@ namespace {
 
 std::string summary(const Calibration& calibration, const std::string& file) {
   if (calibration.device != PlannedDevice::cpu) {
-    std::string text = file + ": " + calibration_text(calibration) + "\n";
+    std::string text = fmt::format("{}: {}\n", file, calibration_text(calibration));
     for (const planner::MeasuredTerm& term : calibration.terms) {
       text += fmt::format("  {}, {}: {} bytes, by the formula {}\n", term.name, term.what, term.bytes,
                           term.by_formula);
@@ -81,7 +81,7 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
     return calibration;
   }
   if (!files.exists(file))
-    throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");
+    throw ConfigError(fmt::format("{}: no such file; dit-plan --calibrate {} writes it", place, file));
   if (files.is_folder(file))
     throw ConfigError(place + ": a folder; give a file that dit-plan --calibrate wrote");
   const std::string text = [&] {
@@ -135,8 +135,9 @@ void check_budget(const PlanJob& job, const Plan& plan) {
   if (need.fits(job.budget)) return;
   std::optional<policies::CpuPrecision> open;
   if (!plan.precisions.empty()) open = plan.loaded.config.policies.precision.cpu;
-  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess_text(need, *job.budget) +
-                                    precision_words(open) + advice_of(job, plan));
+  throw Error(ExitCode::memory,
+              fmt::format("does not fit into memory.budget: {}{}{}", excess_text(need, *job.budget),
+                          precision_words(open), advice_of(job, plan)));
 }
 
 void report_table(const PlanJob& job) {
@@ -187,11 +188,11 @@ void report_plan(const PlanJob& job) {
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
     const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
     const PerToken costs = per_token(plan, job.device, job.options);
-    job.print(job.arguments.json ? json_text(plan_json(plan, effects, &why, &others, &costs))
-                                 : plan_summary_text(job.arguments.config, plan) + "\n" +
-                                       checkpoint_choices_text(plan, others) + "\n" + plan_tables_text(plan) +
-                                       "\n" + explain_text(plan, effects) + "\n" + planner::text_of(why) +
-                                       "\n" + per_token_text(costs));
+    job.print(job.arguments.json
+                  ? json_text(plan_json(plan, effects, &why, &others, &costs))
+                  : fmt::format("{}\n{}\n{}\n{}\n{}\n{}", plan_summary_text(job.arguments.config, plan),
+                                checkpoint_choices_text(plan, others), plan_tables_text(plan),
+                                explain_text(plan, effects), planner::text_of(why), per_token_text(costs)));
   } else {
     job.print(job.arguments.json ? json_text(plan_json(plan)) : plan_text(job.arguments.config, plan));
   }

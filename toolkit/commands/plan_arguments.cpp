@@ -34,7 +34,7 @@ int64_t count_in(const Given& given, const char* argument, const std::string& te
   int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= most) return count;
-  fail_argument(given.place(argument), "\"" + text + "\" is no number of " + kind);
+  fail_argument(given.place(argument), fmt::format("\"{}\" is no number of {}", text, kind));
 }
 
 std::vector<int64_t> counts_of(const Given& given) {
@@ -57,8 +57,8 @@ std::string size_or_card(const Given& given, const char* name) {
   if (given.has(name) && !is_byte_size(text) && find_card(text) == nullptr) {
     std::vector<std::string> names;
     for (const Card& card : cards()) names.push_back(card.name);
-    fail_argument(given.place(name), "\"" + text + "\" is not a size; allowed: " + wanted(ByteSize{}, "") +
-                                         "; or a card: " + listed(names, " or "));
+    fail_argument(given.place(name), fmt::format("\"{}\" is not a size; allowed: {}; or a card: {}", text,
+                                                 wanted(ByteSize{}, ""), listed(names, " or ")));
   }
   return text;
 }
@@ -221,9 +221,9 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
 }
 
 std::string plan_help() {
-  const std::string policies = std::to_string(policies::policy_kinds(/*ranks=*/1).size());
-  const std::string rows = std::to_string(1 << policies::policy_kinds(/*ranks=*/1).size());
-  return R"(dit-plan: the memory that a configured training job takes, before it is run.
+  const std::size_t policies = policies::policy_kinds(/*ranks=*/1).size();
+  return fmt::format(
+      R"(dit-plan: the memory that a configured training job takes, before it is run.
 
 Usage: dit-plan --config FILE [options]
 
@@ -231,16 +231,14 @@ Usage: dit-plan --config FILE [options]
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --device cuda|cpu     device to plan for; default cuda, present or not
 Instead of the plain report, one of:
-  --table               all )" +
-         rows + " combinations of the " + policies + R"( policies, by peak
+  --table               all {0} combinations of the {1} policies, by peak
   --explain             what each policy and each module changes, and why
   --claims [--report R] what others claim, beside plans and the times of run R
   --max-batch SIZE      the largest data.batch that fits: 24GB, 80%, h100
   --infer --frames N,M  passes that train nothing; or --max-frames SIZE
 With any of them:
   --world N             of one of N ranks that train it together; --worlds N,M
-  --json                as memory.json; with --table an array of )" +
-         rows + R"(
+  --json                as memory.json; with --table an array of {0}
   --no-term NAME        leaves out one of what a device adds; may be repeated
   --calibration FILE    what only a measurement tells; "here": measured now
   --no-fold             plans every pass of a loop, also those that repeat
@@ -249,7 +247,8 @@ With any of them:
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
 memory.budget or what is asked for, 4 data.samples are too few to train on.
 Example: dit-plan --config base --device cuda
-)";
+)",
+      1 << policies, policies);
 }
 
 }  // namespace dtk

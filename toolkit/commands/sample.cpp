@@ -8,6 +8,7 @@
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/save_load.h"
 
@@ -35,8 +36,10 @@ static SampleSource random_source(FileSystem& files, const WeightsRequest& reque
     throw ConfigError(request.path_place + ": which model shall draw them? Name it with --config FILE");
   LoadedConfig loaded = load_config(files, config_file, {});
   if (!family_of(loaded.config).infers())
-    throw ConfigError(request.path_place + ": no such file; models of train.model = \"" +
-                      loaded.config.train.model + "\" are not drawn from with weights that nobody trained");
+    throw ConfigError(
+        fmt::format("{}: no such file; models of train.model = \"{}\" are not drawn from with weights that "
+                    "nobody trained",
+                    request.path_place, loaded.config.train.model));
   SampleSource source;
   source.config = std::move(loaded.config);
   source.locations = std::move(loaded.locations);
@@ -82,8 +85,9 @@ SampleSource open_sample_source(FileSystem& files, const SampleArguments& argume
   const auto folder = checkpoint_in(files, arguments.checkpoint);
   if (!folder) {
     throw ConfigError(
-        "--checkpoint " + arguments.checkpoint + ": " + why_no_checkpoint(files, arguments.checkpoint) +
-        "; name a checkpoint's folder, or a run folder to use its latest, or a file with --weights");
+        fmt::format("--checkpoint {}: {}; name a checkpoint's folder, or a run folder to use its latest, or "
+                    "a file with --weights",
+                    arguments.checkpoint, why_no_checkpoint(files, arguments.checkpoint)));
   }
   return open_source(files,
                      {folder->string(), arguments.raw ? "model" : "", "--checkpoint " + arguments.checkpoint,

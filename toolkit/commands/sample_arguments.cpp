@@ -48,13 +48,13 @@ const SampleUsage& wanted_usage(const Given& given, const std::vector<SampleUsag
   std::vector<std::string> choices;
   for (const SampleUsage& usage : usages) {
     if (given.has(usage.first())) wanted.push_back(&usage);
-    choices.push_back("--" + usage.first() + " " + usage.value + ", " + usage.purpose);
+    choices.push_back(fmt::format("--{} {}, {}", usage.first(), usage.value, usage.purpose));
   }
   if (wanted.size() == 1) return *wanted.front();
   const bool of_two = usages.size() == 2;
   const std::string none = of_two ? "neither is" : "none is", several = of_two ? "both are" : "several are";
-  throw ConfigError("give exactly one of " + listed(choices, ", and ") + "; " +
-                    (wanted.empty() ? none : several) + " given");
+  throw ConfigError(fmt::format("give exactly one of {}; {} given", listed(choices, ", and "),
+                                wanted.empty() ? none : several));
 }
 
 void check_has_use(const Given& given, const SampleUsage& usage, const std::vector<SampleUsage>& usages) {
@@ -62,7 +62,7 @@ void check_has_use(const Given& given, const SampleUsage& usage, const std::vect
     for (const SampleArgument& one : other.arguments) {
       if (!given.has(one.name) || usage.has(one.name)) continue;
       fail_argument(given.place(one.name),
-                    "has no use with --" + usage.first() + usage.none_of_others + "; remove it");
+                    fmt::format("has no use with --{}{}; remove it", usage.first(), usage.none_of_others));
     }
   }
 }
@@ -112,7 +112,7 @@ std::string sample_help() {
   const std::vector<SampleUsage> usages = sample_usages();
   std::string usage, help, options_help;
   for (const SampleUsage& one : usages) {
-    usage += (usage.empty() ? "--" : ", --") + one.first() + " " + one.value;
+    usage += fmt::format("{}{} {}", usage.empty() ? "--" : ", --", one.first(), one.value);
     help += one.help;
     options_help += one.options_help;
   }

@@ -5,6 +5,7 @@
 #include "toolkit/config/keys.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
 #include "toolkit/core/text_table.h"
@@ -37,9 +38,9 @@ std::string key_text(const std::string& name, const std::string& by_default, con
   std::vector<std::string> names = all_tables();
   for (const KeyInfo& info : all_keys()) names.push_back(info.key);
   const std::vector<std::string> near = near_keys(prefix, names);
-  throw ConfigError(
-      "--keys " + prefix + ": no key begins so" +
-      (near.empty() ? "; tables are: " + listed(all_tables(), ", ") : "; near: " + listed(near, ", ")));
+  throw ConfigError(fmt::format(
+      "--keys {}: no key begins so{}", prefix,
+      near.empty() ? "; tables are: " + listed(all_tables(), ", ") : "; near: " + listed(near, ", ")));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "toolkit/core/format.h"
+
 namespace dtk {
 namespace {
 
@@ -29,7 +31,7 @@ std::vector<KeyInfo> collect_keys() {
                           std::is_same_v<Member, policies::ByteCount> ||
                           std::is_same_v<Member, std::optional<ByteSize>>;
     if (!seen.insert(table + "." + name).second)
-      throw std::logic_error("two options have the key " + table + "." + name);
+      throw std::logic_error(fmt::format("two options have the key {}.{}", table, name));
     keys.push_back(
         {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
   });

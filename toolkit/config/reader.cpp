@@ -69,7 +69,7 @@ std::string type_of(const ConfigValue& value) {
 /// "data.batch = 16.0 is a float", "data.batch is an array".
 std::string seen(const Entry& entry) {
   const std::string value = written_value(entry.value);
-  return entry.key + (value.empty() ? "" : " = " + value) + " is " + type_of(entry.value);
+  return fmt::format("{}{} is {}", entry.key, value.empty() ? "" : " = " + value, type_of(entry.value));
 }
 
 // Reading one member from one entry: the type first, then what is allowed.
@@ -83,7 +83,7 @@ const T& value_as(const Entry& entry, const std::string& wanted_text) {
 
 [[noreturn]] void not_allowed(const Entry& entry, const std::string& what, const std::string& allowed) {
   fail(entry.value_place,
-       entry.key + " = " + written_value(entry.value) + " is " + what + "; allowed: " + allowed);
+       fmt::format("{} = {} is {}; allowed: {}", entry.key, written_value(entry.value), what, allowed));
 }
 
 void check_range(const Entry& entry, double value, const std::string& allowed) {
@@ -217,8 +217,9 @@ std::string renamed(const std::string& key) {
   const std::string now = renamed(entry.key);
   const std::vector<std::string> near = near_keys(entry.key, all_tables());
   const std::string unknown = "unknown table " + in_brackets(entry.key);
-  if (!now.empty()) fail(entry.key_place, unknown + "; it is called " + in_brackets(now) + " now");
-  if (!near.empty()) fail(entry.key_place, unknown + "; did you mean " + in_brackets(near.front()) + "?");
+  if (!now.empty()) fail(entry.key_place, fmt::format("{}; it is called {} now", unknown, in_brackets(now)));
+  if (!near.empty())
+    fail(entry.key_place, fmt::format("{}; did you mean {}?", unknown, in_brackets(near.front())));
   throw NoNearName(entry.key_place + ": " + unknown);
 }
 
@@ -232,11 +233,12 @@ std::string renamed(const std::string& key) {
   const std::vector<std::string> near = near_keys(entry.key, keys);
   const std::string unknown = "unknown key " + entry.key;
   if (const std::string now = renamed(entry.key); !now.empty())
-    fail(entry.key_place, unknown + "; it is called " + now + " now");
-  if (!near.empty()) fail(entry.key_place, unknown + "; did you mean " + listed(near, " or ") + "?");
+    fail(entry.key_place, fmt::format("{}; it is called {} now", unknown, now));
+  if (!near.empty())
+    fail(entry.key_place, fmt::format("{}; did you mean {}?", unknown, listed(near, " or ")));
   if (!names_in_table.empty())
     fail(entry.key_place,
-         unknown + "; known keys of " + in_brackets(table) + ": " + listed(names_in_table, ", "));
+         fmt::format("{}; known keys of {}: {}", unknown, in_brackets(table), listed(names_in_table, ", ")));
   throw NoNearName(entry.key_place + ": " + unknown);
 }
 

@@ -2,6 +2,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 
 namespace dtk {
 
@@ -15,7 +16,8 @@ std::string RuleCheck::removal(const std::vector<std::string>& keys) const {
     if (written(key) && !written_by_set(loaded_, key)) resets += " --set " + key + "=default";
   }
   const std::string text = keys.size() == 1 ? "remove it" : "remove them";
-  return resets.empty() ? text : text + " (what " + file_name_ + " sets is taken back with" + resets + ")";
+  return resets.empty() ? text
+                        : fmt::format("{} (what {} sets is taken back with{})", text, file_name_, resets);
 }
 
 void RuleCheck::check_drawn(const std::string& key, int64_t samples) const {
@@ -27,8 +29,8 @@ void RuleCheck::check_drawn(const std::string& key, int64_t samples) const {
          setting("train.sample_every", every) + none + removal({"train.sample_every"}) + raise);
   }
   if (!config_.sample.ema) {
-    fail("sample.ema", "sample.ema = false" + none + removal({"sample.ema"}) + raise +
-                           " (dit-sample --raw draws with the raw weights)");
+    fail("sample.ema", fmt::format("sample.ema = false{}{}{} (dit-sample --raw draws with the raw weights)",
+                                   none, removal({"sample.ema"}), raise));
   }
 }
 

@@ -54,14 +54,14 @@ class Rules final : public RuleCheck {
   void check_family() const {
     for (const auto& [key, place] : locations_) {
       if (!is_of_another_model(config_, key)) continue;
-      fail(key, key + " has no use with train.model = " + toml_text(config_.train.model) + "; " +
-                    removal({key}) + ", or change train.model");
+      fail(key, fmt::format("{} has no use with train.model = {}; {}, or change train.model", key,
+                            toml_text(config_.train.model), removal({key})));
     }
     const ConfiguredFamily& own = family_named(config_.train.model);
     if (is_choice(own.data_kinds(), config_.data.kind)) return;
-    fail("data.kind", setting("data.kind", config_.data.kind) + " is not what " +
-                          setting("train.model", own.name()) +
-                          " is trained on; allowed: " + own.data_kinds() + who_reads(own));
+    fail("data.kind", fmt::format("{} is not what {} is trained on; allowed: {}{}",
+                                  setting("data.kind", config_.data.kind), setting("train.model", own.name()),
+                                  own.data_kinds(), who_reads(own)));
   }
 
   // Of the default family only: who names another one knows that there are several.
@@ -69,7 +69,8 @@ class Rules final : public RuleCheck {
     if (&own != families().front()) return "";
     for (const ConfiguredFamily* const family : families()) {
       if (is_choice(family->data_kinds(), config_.data.kind))
-        return "; " + config_.data.kind + " are read with " + setting("train.model", family->name());
+        return fmt::format("; {} are read with {}", config_.data.kind,
+                           setting("train.model", family->name()));
     }
     return "";
   }
@@ -80,9 +81,9 @@ class Rules final : public RuleCheck {
     for (const std::string& part : config_.train.parts) {
       if (all.empty()) return;  // check_written() says so
       if (!contains(all, part)) {
-        fail("train.parts", "train.parts names " + toml_text(part) + ", which " +
-                                setting("train.model", config_.train.model) +
-                                " has not; allowed: " + listed(all, " and "));
+        fail("train.parts",
+             fmt::format("train.parts names {}, which {} has not; allowed: {}", toml_text(part),
+                         setting("train.model", config_.train.model), listed(all, " and ")));
       }
       if (!seen.insert(part).second)
         fail("train.parts", "train.parts names " + toml_text(part) + " twice; name it once");
@@ -107,17 +108,16 @@ class Rules final : public RuleCheck {
     const int64_t warmup = config_.schedule.warmup;
     if (train.steps && warmup > *train.steps) {
       const std::string steps = toml_text(*train.steps);
-      fail("schedule.warmup",
-           "schedule.warmup = " + toml_text(warmup) + " is longer than the run; allowed: [0, " + steps +
-               "] with train.steps = " + steps + "; for a short trial " + advise("schedule.warmup", "0"));
+      fail("schedule.warmup", fmt::format("schedule.warmup = {} is longer than the run; allowed: [0, {}] "
+                                          "with train.steps = {}; for a short trial {}",
+                                          toml_text(warmup), steps, steps, advise("schedule.warmup", "0")));
     }
     const policies::EmaOptions& ema = config_.policies.ema;
     if (train.steps && ema.enabled != policies::Enabled::off && ema.every > *train.steps) {
       const std::string steps = toml_text(*train.steps);
-      fail("policies.ema.every",
-           "policies.ema.every = " + toml_text(ema.every) +
-               " is longer than the run, whose average would never begin; allowed: [1, " + steps +
-               "] with train.steps = " + steps);
+      fail("policies.ema.every", fmt::format("policies.ema.every = {} is longer than the run, whose average "
+                                             "would never begin; allowed: [1, {}] with train.steps = {}",
+                                             toml_text(ema.every), steps, steps));
     }
   }
 
@@ -150,12 +150,11 @@ class Rules final : public RuleCheck {
     const policies::PrecisionOptions& precision = config_.policies.precision;
     // Switched off is another matter: then no key of the policy has an effect (switched_off()).
     if (precision.enabled == policies::Enabled::on && precision.cpu != policies::CpuPrecision::probe) {
-      fail(
-          "policies.precision.cpu",
-          "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
-          "here; " +
-              removal({"policies.precision.cpu"}) + ", or " +
-              advise("policies.precision.enabled", toml_text(policies::Enabled::by_default)));
+      fail("policies.precision.cpu",
+           fmt::format("policies.precision.cpu decides what policies.precision.enabled = \"default\" means, "
+                       "which is true here; {}, or {}",
+                       removal({"policies.precision.cpu"}),
+                       advise("policies.precision.enabled", toml_text(policies::Enabled::by_default))));
     }
     check_gather();
     check_kept_attention();
@@ -174,9 +173,9 @@ class Rules final : public RuleCheck {
     if (shard.level == policies::ShardLevel::optimizer) return;  // where it has no use
     if (config_.policies.precision.enabled == policies::Enabled::on) return;
     fail("policies.shard.gather",
-         "policies.shard.gather = \"bf16\" sends weights as autocast rounds them; " +
-             advise("policies.precision.enabled", toml_text(policies::Enabled::on)) + ", or " +
-             advise("policies.shard.gather", toml_text(policies::ShardGather::fp32)));
+         fmt::format("policies.shard.gather = \"bf16\" sends weights as autocast rounds them; {}, or {}",
+                     advise("policies.precision.enabled", toml_text(policies::Enabled::on)),
+                     advise("policies.shard.gather", toml_text(policies::ShardGather::fp32))));
   }
 
   // The models attend through the seam only, which calls no such operator then.
@@ -187,10 +186,10 @@ class Rules final : public RuleCheck {
     for (const std::string& kept : checkpoint.keep.results) {
       if (kept.find("scaled_dot_product") == std::string::npos) continue;
       fail("policies.checkpoint.keep",
-           "policies.checkpoint.keep names " + toml_text(kept) +
-               ", an operator of fused attention, and policies.attention.enabled = false calls none; take it "
-               "out of the list, or " +
-               advise("policies.attention.enabled", toml_text(policies::Enabled::by_default)));
+           fmt::format("policies.checkpoint.keep names {}, an operator of fused attention, and "
+                       "policies.attention.enabled = false calls none; take it out of the list, or {}",
+                       toml_text(kept),
+                       advise("policies.attention.enabled", toml_text(policies::Enabled::by_default))));
     }
   }
 
@@ -198,8 +197,8 @@ class Rules final : public RuleCheck {
     for (const auto& [key, place] : locations_) {
       const std::string because = useless_because(config_, key);
       if (because.empty()) continue;
-      fail(key, key + " has no use with " + setting_of(config_, because) + "; " + removal({key}) +
-                    ", or change " + because);
+      fail(key, fmt::format("{} has no use with {}; {}, or change {}", key, setting_of(config_, because),
+                            removal({key}), because));
     }
   }
 
@@ -208,9 +207,10 @@ class Rules final : public RuleCheck {
     const int64_t accumulate = config_.train.accumulate;
     if (batch % accumulate != 0) {
       fail("train.accumulate",
-           "train.accumulate = " + toml_text(accumulate) + " does not divide data.batch = " +
-               toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: " +
-               near_batches(batch, accumulate) + "train.accumulate to a divisor of " + toml_text(batch));
+           fmt::format("train.accumulate = {} does not divide data.batch = {}; every micro-batch has "
+                       "data.batch / train.accumulate samples: {}train.accumulate to a divisor of {}",
+                       toml_text(accumulate), toml_text(batch), near_batches(batch, accumulate),
+                       toml_text(batch)));
     }
     const int64_t micro_batch = batch / accumulate, split = config_.memory.split;
     if (split > micro_batch) {
@@ -220,9 +220,10 @@ class Rules final : public RuleCheck {
     }
     if (config_.memory.on_out_of_memory == OnOutOfMemory::escalate && !config_.memory.ledger) {
       fail("memory.on_out_of_memory",
-           "memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not fit; " +
-               advise("memory.ledger", "true") + ", or " +
-               advise("memory.on_out_of_memory", toml_text(OnOutOfMemory::stop)));
+           fmt::format("memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not "
+                       "fit; {}, or {}",
+                       advise("memory.ledger", "true"),
+                       advise("memory.on_out_of_memory", toml_text(OnOutOfMemory::stop))));
     }
     if (config_.optimizer.decays == Decays::matrices && config_.optimizer.weight_decay == 0) {
       fail("optimizer.decays",
@@ -230,8 +231,9 @@ class Rules final : public RuleCheck {
                removal({"optimizer.decays"}) + ", or set optimizer.weight_decay");
     }
     if (config_.data.order == DataOrder::grouped && !family_named(config_.train.model).has_lengths()) {
-      fail("data.order", "data.order = \"grouped\" has no use with train.model = \"" + config_.train.model +
-                             "\", whose samples are all of one length; " + removal({"data.order"}));
+      fail("data.order", fmt::format("data.order = \"grouped\" has no use with train.model = \"{}\", whose "
+                                     "samples are all of one length; {}",
+                                     config_.train.model, removal({"data.order"})));
     }
     family_named(config_.train.model).check_data(*this);
     check_validation();
@@ -241,8 +243,8 @@ class Rules final : public RuleCheck {
     const TrainOptions& train = config_.train;
     const HeldOut held_out = family_named(train.model).held_out(config_);
     const auto needs_samples = [&](const std::string& key, const std::string& value) {
-      fail(key, key + " = " + value + " needs held-out samples, and " + held_out.none + "; " +
-                    removal({key}) + ", or set " + held_out.key);
+      fail(key, fmt::format("{} = {} needs held-out samples, and {}; {}, or set {}", key, value,
+                            held_out.none, removal({key}), held_out.key));
     };
     if (!held_out.some) {
       if (train.validate_every > 0) needs_samples("train.validate_every", toml_text(train.validate_every));
@@ -250,9 +252,10 @@ class Rules final : public RuleCheck {
     }
     if (config_.data.samples && config_.data.validation >= *config_.data.samples) {
       const int64_t samples = *config_.data.samples;
-      fail("data.validation", "data.validation = " + toml_text(config_.data.validation) +
-                                  " leaves nothing to train on of data.samples = " + toml_text(samples) +
-                                  "; allowed: [0, " + toml_text(samples - 1) + "]");
+      fail("data.validation",
+           fmt::format(
+               "data.validation = {} leaves nothing to train on of data.samples = {}; allowed: [0, {}]",
+               toml_text(config_.data.validation), toml_text(samples), toml_text(samples - 1)));
     }
     if (train.validate_ema && config_.policies.ema.enabled == policies::Enabled::off) {
       fail("train.validate_ema",
@@ -280,12 +283,12 @@ static void check_only_resumed(const LoadedConfig& loaded, const std::string& ke
                                const std::string& lets) {
   const auto place = loaded.locations.find(key);
   if (!value || place == loaded.locations.end()) return;
-  throw ConfigError(
-      place->second + ": " + key + " = true has no use in a new run: it lets a resumed one go on with " +
-      lets + "; remove it" +
-      (!written_by_set(loaded, key) ? " (what a file sets is taken back with --set " + key + "=default)"
-                                    : "") +
-      ", or continue a run with --resume");
+  throw ConfigError(fmt::format(
+      "{}: {} = true has no use in a new run: it lets a resumed one go on with {}; remove it{}, or continue "
+      "a run with --resume",
+      place->second, key, lets,
+      !written_by_set(loaded, key) ? " (what a file sets is taken back with --set " + key + "=default)"
+                                   : ""));
 }
 
 bool has_end(const TrainOptions& train) {

@@ -101,7 +101,8 @@ std::string print_config(const LoadedConfig& loaded) {
   for (const ConfigRow& row : config_rows(loaded)) {
     if (row.table != open_table) text += (text.empty() ? "[" : "\n[") + row.table + "]\n";
     open_table = row.table;
-    if (!row.value.empty()) text += row.name + " = " + row.value + (row.note.empty() ? "" : "  ");
+    if (!row.value.empty())
+      text += fmt::format("{} = {}{}", row.name, row.value, row.note.empty() ? "" : "  ");
     text += (row.note.empty() ? "" : "# " + row.note) + "\n";
   }
   return text;
@@ -158,8 +159,8 @@ std::vector<ConfigChange> changes_on_resume(int64_t step, const RunConfig& writt
   std::vector<ConfigChange> changes;
   for (const auto& [key, before, after] : differences(written, now)) {
     if (is_one_of(key, {"train.allow_thread_change", "data.allow_change"})) continue;
-    changes.push_back(
-        {step, key + " = " + after + " (was " + before + ")", on_resume(key) == OnResume::changes_result});
+    changes.push_back({step, fmt::format("{} = {} (was {})", key, after, before),
+                       on_resume(key) == OnResume::changes_result});
   }
   return changes;
 }

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cstring>
 
+#include "toolkit/core/format.h"
+
 namespace dtk {
 
 std::string pad(const std::string& text, size_t width) {
@@ -45,7 +47,8 @@ std::string wrapped(const std::string& text, size_t first_column) {
 }
 
 std::string entry(const std::string& start, size_t column, const std::string& text) {
-  return start + std::string(column - std::min(column, start.size()), ' ') + wrapped(text, column) + "\n";
+  return fmt::format("{}{}{}\n", start, std::string(column - std::min(column, start.size()), ' '),
+                     wrapped(text, column));
 }
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {

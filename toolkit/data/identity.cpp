@@ -99,7 +99,7 @@ void compare_files(const std::vector<DataFile>& then, const std::vector<DataFile
 constexpr int64_t kIdentityVersion = 1;
 
 [[noreturn]] void refuse_identity(const std::string& path, const std::string& what) {
-  throw FileError(path + ": " + what + "; it is not what a run writes about its data");
+  throw FileError(fmt::format("{}: {}; it is not what a run writes about its data", path, what));
 }
 
 const nlohmann::json& member(const nlohmann::json& object, const char* key, const std::string& path) {

@@ -28,8 +28,8 @@ constexpr char kFormats[] = "PNG, JPEG and BMP";
 #endif
 
 [[noreturn]] void fail_decoding(const std::string& name, const std::string& reason) {
-  throw CorruptImage(name + ": cannot be decoded (" + reason + "); allowed: " + kFormats +
-                     "; replace or remove it");
+  throw CorruptImage(
+      fmt::format("{}: cannot be decoded ({}); allowed: {}; replace or remove it", name, reason, kFormats));
 }
 
 const ImageDecoder& decoder_of(std::string_view encoded, const std::string& name) {
@@ -60,10 +60,9 @@ ImageHeader stored_header(std::string_view encoded, const std::string& name, Con
     throw CorruptImage(name + ": is an animation; allowed: a single picture; take one of it, or remove it");
   if (header.is_16_bit && convert == Convert::none) {
     throw DataError(
-        name +
-        ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits "
-        "per channel, or " +
-        advise("data.convert", "\"rgb\"") + " with model.channels = 3");
+        fmt::format("{}: has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 "
+                    "bits per channel, or {} with model.channels = 3",
+                    name, advise("data.convert", "\"rgb\"")));
   }
   const bool is_known =
       header.components == 1 || header.components == 3 || (header.components == 4 && convert == Convert::rgb);

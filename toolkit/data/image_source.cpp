@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/random_streams.h"
 
 namespace dtk {
@@ -32,8 +33,7 @@ float* ImageSource::image_in(const Batch& batch, int64_t row) const {
       batch.tensors[1].sizes() == at::IntArrayRef({batch.samples()});
   if (!fits) throw std::invalid_argument("ImageSource: the batch is not as allocate() makes it");
   if (row < 0 || row >= batch.samples()) {
-    throw std::out_of_range("ImageSource: row " + std::to_string(row) + " of " +
-                            std::to_string(batch.samples()));
+    throw std::out_of_range(fmt::format("ImageSource: row {} of {}", row, batch.samples()));
   }
   return batch.tensors[0].mutable_data_ptr<float>() + row * channels() * height() * width();
 }

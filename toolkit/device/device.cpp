@@ -105,7 +105,8 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
   const CudaDriver driver = ask_driver();
   if (word == DeviceWord::automatic && driver.devices == 0) return c10::Device(c10::kCPU);
   if (driver.devices == 0) {
-    throw ConfigError("--device " + name + ": " + driver.problem + "; use --device cpu or --device auto");
+    throw ConfigError(
+        fmt::format("--device {}: {}; use --device cpu or --device auto", name, driver.problem));
   }
   const c10::Device device(word ? "cuda:0" : name);
   if (device.index() >= driver.devices) {
@@ -150,8 +151,10 @@ std::optional<int64_t> device_memory(c10::Device device) {
 int64_t part_of_device(double percent, c10::Device device, const std::string& place) {
   const std::optional<int64_t> bytes = device_memory(device);
   if (!bytes) {
-    throw ConfigError(place + ": a part of the device present, and this machine has no " + device.str() +
-                      "; write a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\"");
+    throw ConfigError(
+        fmt::format("{}: a part of the device present, and this machine has no {}; write a number of bytes, "
+                    "such as \"24GB\", \"24GiB\" or \"24e9\"",
+                    place, device.str()));
   }
   return static_cast<int64_t>(std::floor(static_cast<double>(*bytes) * percent / 100));
 }

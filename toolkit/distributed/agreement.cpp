@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 using policies::advise;
 
 [[noreturn]] void refuse(const LoadedConfig& loaded, const std::string& key, const std::string& why) {
-  throw ConfigError(location_of(loaded, key) + setting_of(loaded.config, key) + ": " + why);
+  throw ConfigError(fmt::format("{}{}: {}", location_of(loaded, key), setting_of(loaded.config, key), why));
 }
 
 // "1, 2, 3, 6 or 12"
@@ -97,8 +97,9 @@ void check_backend(const LoadedConfig& loaded, c10::Device device) {
     refuse(loaded, "distributed.backend", "NCCL is for GPUs, and this rank trains on the CPU; " + advice);
   if (backend == Backend::gloo && device.is_cuda()) {
     refuse(loaded, "distributed.backend",
-           "Gloo exchanges tensors in host memory, and this rank trains on " + device.str() + "; " + advice +
-               ", or use --device cpu");
+           fmt::format(
+               "Gloo exchanges tensors in host memory, and this rank trains on {}; {}, or use --device cpu",
+               device.str(), advice));
   }
 }
 

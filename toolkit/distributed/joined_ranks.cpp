@@ -188,7 +188,7 @@ class RanksByStore final : public JoinedRanks {
   } catch (const policies::CollectiveError&) {
     throw;
   } catch (const std::exception& error) {
-    throw policies::CollectiveError("before " + name + ": " + policies::collective_cause(error));
+    throw policies::CollectiveError(fmt::format("before {}: {}", name, policies::collective_cause(error)));
   }
 
   bool leave_word(const LastWord& word) override {

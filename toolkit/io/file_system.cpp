@@ -20,7 +20,7 @@ namespace {
 using Path = std::filesystem::path;
 
 [[noreturn]] void fail(const std::string& operation, const Path& path, std::error_code reason) {
-  throw FileError("cannot " + operation + " " + shown(path) + ": " + reason.message());
+  throw FileError(fmt::format("cannot {} {}: {}", operation, shown(path), reason.message()));
 }
 
 [[noreturn]] void fail_with_errno(const std::string& operation, const Path& path) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 
 namespace dtk {
 namespace {
@@ -32,18 +33,18 @@ class StrictnessCheck final : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
     if (open_.back().insert(key).second) return true;
-    throw FileError(subject_ + " has the key " + in_quotes(key) + " twice");
+    throw FileError(fmt::format("{} has the key {} twice", subject_, in_quotes(key)));
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& error) override {
     if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr)
       throw FileError(subject_ + " holds a number that is too large");
-    throw FileError(subject_ + " is not JSON (at byte " + std::to_string(byte) + ")");
+    throw FileError(fmt::format("{} is not JSON (at byte {})", subject_, byte));
   }
 
  private:
   bool open() {
     if (std::ssize(open_) == max_depth_)
-      throw FileError(subject_ + " nests deeper than " + std::to_string(max_depth_) + " levels");
+      throw FileError(fmt::format("{} nests deeper than {} levels", subject_, max_depth_));
     open_.emplace_back();
     return true;
   }
@@ -66,7 +67,7 @@ nlohmann::detail::error_handler_t handler_of(NotUtf8 bytes) {
 Json parse_strict_json(std::string_view text, const std::string& subject, int max_depth) {
   // The parser takes a zero byte for the end of the text and would not look at the rest.
   if (const size_t zero = text.find('\0'); zero != text.npos)
-    throw FileError(subject + " is not JSON (at byte " + std::to_string(zero + 1) + ")");
+    throw FileError(fmt::format("{} is not JSON (at byte {})", subject, zero + 1));
   StrictnessCheck check(subject, max_depth);
   Json::sax_parse(text.begin(), text.end(), &check);
   return parse_json(text);

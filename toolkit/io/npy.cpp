@@ -71,7 +71,7 @@ class HeaderParser {
   }
 
   void expect(char wanted) {
-    if (!take(wanted)) fail_at(std::string("'") + wanted + "' is missing before " + in_quotes(rest_));
+    if (!take(wanted)) fail_at(fmt::format("'{}' is missing before {}", wanted, in_quotes(rest_)));
   }
 
   std::string read_string() {
@@ -155,7 +155,7 @@ c10::ScalarType type_of(const std::string& descr, const std::string& file) {
     hint = ": Python objects, which are not read, as reading them could run code; save plain numbers";
   }
   if (descr == "|V2") hint += ". If these are bfloat16, save them as .safetensors";
-  throw DataError(file + ": has the dtype " + in_quotes(descr) + hint);
+  throw DataError(fmt::format("{}: has the dtype {}{}", file, in_quotes(descr), hint));
 }
 
 DataError too_short(std::string_view bytes, const std::string& file) {
@@ -246,8 +246,8 @@ NpyArray parse_npy(std::string_view bytes, const std::string& file) {
 
 void write_npy_header(WritableFile& out, c10::ScalarType type, const std::vector<int64_t>& shape) {
   constexpr size_t alignment = 64;
-  std::string header = "{'descr': '" + std::string(descr_of(type)) +
-                       "', 'fortran_order': False, 'shape': " + numpy_shape(shape) + ", }";
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr_of(type),
+                                   numpy_shape(shape));
   // NumPy leaves room for the first size to grow to 21 digits.
   constexpr size_t digits_to_grow = 21;
   if (!shape.empty()) header.append(digits_to_grow - std::to_string(shape[0]).size(), ' ');

@@ -31,8 +31,8 @@ ZipReader open_zip(std::unique_ptr<ReadableFile> file, const Path& path) try {
   ZipReader zip(std::move(file), path, npz_zip);
   for (const std::string& name : zip.names()) {
     if (!leads_out(name)) continue;
-    refuse_data(path,
-                "zip entry " + in_quotes(name) + " has a name that leads out of a folder" + save_npz_again);
+    refuse_data(path, fmt::format("zip entry {} has a name that leads out of a folder{}", in_quotes(name),
+                                  save_npz_again));
   }
   return zip;
 } catch (const FileError& error) {
@@ -135,9 +135,8 @@ const ZipEntry& NpzReader::entry_of(const std::string& key) const {
     all.resize(max_shown);
     all.push_back("...");
   }
-  refuse_data(zip_.path(), "has no array " + in_quotes(key) + "; it holds " +
-                               (all.empty() ? "none" : listed(all, ", ")) +
-                               "; store the array under that name");
+  refuse_data(zip_.path(), fmt::format("has no array {}; it holds {}; store the array under that name",
+                                       in_quotes(key), all.empty() ? "none" : listed(all, ", ")));
 }
 
 void NpzReader::read_entry(const NpzArray& expected, const ZipEntry& entry, void* data) const {

@@ -87,7 +87,7 @@ std::string header_of(const std::vector<const WrittenTensor*>& order,
   if (!metadata.empty()) {
     std::string values;
     for (const auto& [key, value] : metadata) {
-      values += (values.empty() ? "" : ",") + literal(key) + ":" + literal(value);
+      values += fmt::format("{}{}:{}", values.empty() ? "" : ",", literal(key), literal(value));
     }
     add(std::string(safetensors_metadata_key), "{" + values + "}");
   }
@@ -107,8 +107,8 @@ std::string header_of(const std::vector<const WrittenTensor*>& order,
 void check_bools(const at::Tensor& tensor, const std::string& name, const std::string& file) {
   const auto* first = static_cast<const unsigned char*>(tensor.const_data_ptr());
   if (std::all_of(first, first + tensor.nbytes(), [](unsigned char value) { return value <= 1; })) return;
-  throw FileError(file + ": tensor " + in_quotes(name) + " of BOOL holds a byte other than 0 and 1" +
-                  write_safetensors_again);
+  throw FileError(fmt::format("{}: tensor {} of BOOL holds a byte other than 0 and 1{}", file,
+                              in_quotes(name), write_safetensors_again));
 }
 
 void read_into(const at::Tensor& tensor, const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
@@ -164,8 +164,8 @@ class EntryReader {
     if (!dtype.is_string()) fail(": dtype is not a string");
     const auto& seen = dtype.get_ref<const std::string&>();
     if (const auto type = type_named(seen, &FileDtype::safetensors)) return *type;
-    throw FileError(where_ + " has the unknown dtype " + in_quotes(seen) + "; known are " +
-                    listed(&FileDtype::safetensors) + "; convert it to one of these");
+    throw FileError(fmt::format("{} has the unknown dtype {}; known are {}; convert it to one of these",
+                                where_, in_quotes(seen), listed(&FileDtype::safetensors)));
   }
 
   std::vector<int64_t> read_shape() const {
@@ -221,7 +221,7 @@ std::map<std::string, std::string> read_metadata(const Json& metadata, const std
   if (!metadata.is_object()) refuse(where + " is not an object");
   std::map<std::string, std::string> values;
   for (const auto& [key, value] : metadata.items()) {
-    if (!value.is_string()) refuse(where + ": the value of " + in_quotes(key) + " is not a string");
+    if (!value.is_string()) refuse(fmt::format("{}: the value of {} is not a string", where, in_quotes(key)));
     values.emplace(key, value.get<std::string>());
   }
   return values;
@@ -245,7 +245,8 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
     previous = &entry;
   }
   if (covered == data_bytes) return;
-  refuse(file + ": the last data bytes " + range_text(covered, data_bytes) + " belong to no tensor");
+  refuse(
+      fmt::format("{}: the last data bytes {} belong to no tensor", file, range_text(covered, data_bytes)));
 }
 
 uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {

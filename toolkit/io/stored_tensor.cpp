@@ -13,13 +13,14 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/dtypes.h"
 
 namespace dtk {
 namespace {
 
 std::string list_line(const std::string& title, const std::vector<std::string>& names) {
-  return names.empty() ? "" : "\n  " + title + ": " + c10::Join(", ", names);
+  return names.empty() ? "" : fmt::format("\n  {}: {}", title, c10::Join(", ", names));
 }
 
 }  // namespace
@@ -65,9 +66,9 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
     if (targets.count(entry.name) == 0) unknown.push_back(entry.name);
   }
   if (!missing.empty() || !misshapen.empty() || !mistyped.empty() || !unknown.empty()) {
-    throw FileError(what + " does not fit this model" + list_line("missing", missing) +
-                    list_line("of another shape", misshapen) + list_line("of another type", mistyped) +
-                    list_line("unknown", unknown));
+    throw FileError(fmt::format("{} does not fit this model{}{}{}{}", what, list_line("missing", missing),
+                                list_line("of another shape", misshapen),
+                                list_line("of another type", mistyped), list_line("unknown", unknown)));
   }
   for (const auto& [name, target] : targets) copy_stored(*sources[name], target);
 }

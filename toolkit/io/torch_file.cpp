@@ -71,8 +71,8 @@ std::string folder_in(const ZipReader& zip) {
             "torch.save(model.state_dict(), FILE) writes");
   }
   if (found.size() > 1) {
-    fail_in(zip.path(), "this zip archive has data.pkl in several folders: " + listed(found, ", ") +
-                            "; allowed: one" + write_torch_file_again);
+    fail_in(zip.path(), fmt::format("this zip archive has data.pkl in several folders: {}; allowed: one{}",
+                                    listed(found, ", "), write_torch_file_again));
   }
   return found.front();
 }

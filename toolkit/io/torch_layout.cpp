@@ -73,7 +73,7 @@ class LayoutReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(where_ + ": " + what + write_torch_file_again);
+    throw FileError(fmt::format("{}: {}{}", where_, what, write_torch_file_again));
   }
   [[noreturn]] void unknown_type(const std::string& what) const {
     throw FileError(

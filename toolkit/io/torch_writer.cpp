@@ -28,7 +28,7 @@ class PickleText {
 
   void op(char instruction) { text_ += instruction; }
   void global(std::string_view module, std::string_view name) {
-    text_ += "c" + std::string(module) + "\n" + std::string(name) + "\n";
+    text_ += fmt::format("c{}\n{}\n", module, name);
   }
   void text(std::string_view value) {
     text_ += 'X';

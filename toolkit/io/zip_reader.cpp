@@ -52,7 +52,7 @@ class DirectoryReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(path_.string() + ": " + what + kind_.again);
+    throw FileError(fmt::format("{}: {}{}", path_.string(), what, kind_.again));
   }
 
   std::string bytes_at(uint64_t offset, uint64_t bytes) const {
@@ -121,7 +121,7 @@ class DirectoryReader {
     const std::string name(fields + zip_central_bytes, name_bytes);
     const std::string where = "zip entry " + in_quotes(name);
     if (zip_u16(fields + 8) & encrypted_flag)
-      fail(where + " is encrypted, and " + kind_.writer + " encrypts nothing");
+      fail(fmt::format("{} is encrypted, and {} encrypts nothing", where, kind_.writer));
     const uint16_t method = zip_u16(fields + 10);
     uint64_t packed = zip_u32(fields + 20), bytes = zip_u32(fields + 24), header_at = zip_u32(fields + 42);
     read_zip64_extra(std::string_view(fields + zip_central_bytes + name_bytes, extra_bytes), where,
@@ -175,8 +175,8 @@ class DirectoryReader {
               [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
     for (size_t i = 1; i < extents.size(); ++i) {
       if (extents[i].begin >= extents[i - 1].end) continue;
-      fail("zip entries " + in_quotes(extents[i - 1].name) + " and " + in_quotes(extents[i].name) +
-           " overlap");
+      fail(fmt::format("zip entries {} and {} overlap", in_quotes(extents[i - 1].name),
+                       in_quotes(extents[i].name)));
     }
   }
 
@@ -243,8 +243,8 @@ void ZipReader::verify(const std::string& name) const {
 void ZipReader::check_crc(const std::string& name, uint32_t seen) const {
   const uint32_t stored = entries_.at(name).crc32;
   if (stored == 0 || stored == seen) return;
-  throw FileError(path_.string() + ": zip entry " + in_quotes(name) +
-                  " has changed since it was written (its CRC-32 differs)" + write_torch_file_again);
+  throw FileError(fmt::format("{}: zip entry {} has changed since it was written (its CRC-32 differs){}",
+                              path_.string(), in_quotes(name), write_torch_file_again));
 }
 
 ZipEntryReader::ZipEntryReader(const ZipReader& zip, const ZipEntry& entry, std::string name)
@@ -266,7 +266,7 @@ ZipEntryReader::~ZipEntryReader() {
 }
 
 void ZipEntryReader::fail(const std::string& what) const {
-  refuse_data(zip_.path(), name_ + " " + what + save_npz_again);
+  refuse_data(zip_.path(), fmt::format("{} {}{}", name_, what, save_npz_again));
 }
 
 void ZipEntryReader::read(void* data, size_t bytes) {

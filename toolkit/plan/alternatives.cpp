@@ -132,7 +132,7 @@ nlohmann::ordered_json checkpoint_choices_json(const CheckpointChoices& found) {
   nlohmann::ordered_json json = {{"planned", found.planned}, {"seconds", found.seconds}};
   json["choices"] = nlohmann::ordered_json::array();
   for (const CheckpointChoice& one : found.choices) {
-    json["choices"].push_back({{"set", "policies.checkpoint." + one.key + "=" + one.value},
+    json["choices"].push_back({{"set", fmt::format("policies.checkpoint.{}={}", one.key, one.value)},
                                {"peak_bytes", one.peak.peak.bytes},
                                {"phase", one.peak.name},
                                {"host_bytes", one.host.peak.bytes},

@@ -46,7 +46,7 @@ std::string processor() {
   std::string text = name != has.end() ? name->second.toStringRef() : "unknown CPU";
   for (const auto& [key, level] : {std::pair("l1d_cache_size", "L1"), std::pair("l2_cache_size", "L2")}) {
     const auto size = has.find(key);
-    if (size != has.end()) text += ", " + std::to_string(size->second.toInt() / 1024) + " KiB " + level;
+    if (size != has.end()) text += fmt::format(", {} KiB {}", size->second.toInt() / 1024, level);
   }
   return text;
 }
@@ -62,7 +62,7 @@ template <class Value>
 Value member(const nlohmann::json& json, const char* key, const std::string& name) try {
   return json.at(key).get<Value>();
 } catch (const nlohmann::json::exception&) {
-  throw FileError(name + ": \"" + key + "\" is missing or of another type" + kAgain);
+  throw FileError(fmt::format("{}: \"{}\" is missing or of another type{}", name, key, kAgain));
 }
 
 int64_t count_at(const nlohmann::json& json, const char* key, const char* what, const std::string& name) {
@@ -84,7 +84,8 @@ void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& 
     const planner::ScratchBytes bytes{bytes_at(row, "scratch_bytes", name),
                                       bytes_at(row, "beside_results_bytes", name)};
     if (!calibration.scratch.emplace(call, bytes).second) {
-      throw FileError(name + ": " + call.operation + "(" + call.arguments + ") is there twice" + kAgain);
+      throw FileError(
+          fmt::format("{}: {}({}) is there twice{}", name, call.operation, call.arguments, kAgain));
     }
   }
 }
@@ -142,8 +143,8 @@ std::string calibration_json(const Calibration& calibration) {
 }
 
 Calibration parse_calibration(std::string_view text, const std::string& name) {
-  const ConfigError none(name + ": no calibration (\"" + kKind +
-                         "\" is missing); dit-plan --calibrate FILE writes one");
+  const ConfigError none(fmt::format(
+      "{}: no calibration (\"{}\" is missing); dit-plan --calibrate FILE writes one", name, kKind));
   if (text.find(kKind) == std::string_view::npos) throw none;  // whatever it is, it need not be JSON
   const nlohmann::json json = parse_file(text, name);
   if (!json.is_object() || !json.contains(kKind)) throw none;
@@ -159,7 +160,8 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
   calibration.date = member<std::string>(json, "date", name);
   const auto planned = policies::parse_enum<PlannedDevice>(device);
   if (!planned)
-    throw FileError(name + ": \"device\" is " + in_quotes(device) + "; allowed: \"cpu\", \"cuda\"" + kAgain);
+    throw FileError(
+        fmt::format("{}: \"device\" is {}; allowed: \"cpu\", \"cuda\"{}", name, in_quotes(device), kAgain));
   calibration.device = *planned;
   (*planned == PlannedDevice::cpu ? read_cpu : read_terms)(json, name, calibration);
   return calibration;
@@ -167,7 +169,8 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
 
 void check_calibration(const Calibration& calibration, const Calibration& here, const std::string& name) {
   const auto refuse = [&](const std::string& what, const std::string& was, const std::string& is) {
-    throw ConfigError(name + ": measured " + what + was + ", and this plan is " + what + is + kAgain);
+    throw ConfigError(
+        fmt::format("{}: measured {}{}, and this plan is {}{}{}", name, what, was, what, is, kAgain));
   };
   if (calibration.device != here.device)
     refuse("for --device ", policies::text_of(calibration.device), policies::text_of(here.device));
@@ -182,7 +185,7 @@ void check_calibration(const Calibration& calibration, const Calibration& here, 
 
 std::string calibration_text(const Calibration& calibration) {
   if (calibration.device != PlannedDevice::cpu)
-    return "calibration (" + calibration.machine + "; " + calibration.date + ")";
+    return fmt::format("calibration ({}; {})", calibration.machine, calibration.date);
   return fmt::format("calibration ({}, {}; {}; {})", calibration.instruction_set,
                      count_text(calibration.threads, "thread"), calibration.machine, calibration.date);
 }

@@ -188,7 +188,8 @@ nlohmann::ordered_json json_of(const BothPeaks& peaks) {
 }
 
 [[noreturn]] void fail_to_read(const std::string& run, const std::string& what) {
-  throw ConfigError("--report " + run + ": " + what + "; name the folder of a finished run of dit-train");
+  throw ConfigError(
+      fmt::format("--report {}: {}; name the folder of a finished run of dit-train", run, what));
 }
 
 }  // namespace
@@ -252,7 +253,8 @@ std::string claims_text(const std::string& name, const std::vector<CheckedClaim>
                     fmt::format("{} more FLOPs a step, and as much more time where they decide{}",
                                 parts_text(one.more_flops), one.time ? "" : "; time was not measured"));
     if (one.time)
-      text += entry("  measured", column, "a pass " + timed_text(*one.time) + ", in " + one.time->place);
+      text += entry("  measured", column,
+                    fmt::format("a pass {}, in {}", timed_text(*one.time), one.time->place));
     if (one.sized) text += entry("  then", column, sized_text(one));
     if (!one.sized_problem.empty())
       text += entry("  then", column, "cannot be planned: " + one.sized_problem);

@@ -78,8 +78,8 @@ std::vector<std::string> policies_without_use(const LoadedConfig& loaded, c10::D
                                 ? why_no_recomputing(loaded, device, options)
                                 : "nothing is trained here, so that it has nothing to do";
     if (!key.empty())
-      throw ConfigError(location_of(loaded, key) + setting_of(loaded.config, key) +
-                        " has no effect on a job that only infers: " + why + "; remove it");
+      throw ConfigError(fmt::format("{}{} has no effect on a job that only infers: {}; remove it",
+                                    location_of(loaded, key), setting_of(loaded.config, key), why));
     if (enabled == Enabled::by_default) continue;
     lines.push_back(kind->name() + ": " + why);
   }

@@ -101,7 +101,7 @@ std::string inference_claims_text(const std::string& name, const LoadedConfig& l
   std::string text = fmt::format("{} on {}, {} {}: what others claim, and what is planned\n", name,
                                  device.str(), *loaded.inferred, family.inferred());
   for (const Claim& claim : family.inference_claims(loaded.config)) {
-    text += "\n" + wrapped("\"" + claim.words + "\" (" + claim.source + ")", 0) + "\n";
+    text += "\n" + wrapped(fmt::format("\"{}\" ({})", claim.words, claim.source), 0) + "\n";
     text += claim.policy == policies::recomputing_kind().name()
                 ? entry("  planned", 11, why_no_recomputing(loaded, device, options))
                 : entry("  seen", 11, claim.seen);
@@ -136,8 +136,8 @@ std::string count_table_text(const std::string& name, const CountTable& table) {
   for (const PhasePieces& phase : table.phases) {
     const std::string alone = alone_text(phase);
     if (!alone.empty())
-      text += wrapped(phase.phase + ", off the line of more " + counted +
-                          " (a last chunk is short, or a kernel pads): " + alone,
+      text += wrapped(fmt::format("{}, off the line of more {} (a last chunk is short, or a kernel pads): {}",
+                                  phase.phase, counted, alone),
                       0) +
               "\n";
   }
@@ -208,7 +208,7 @@ std::string largest_count_text(const std::string& name, const LoadedConfig& aske
 std::string set_text(const LoadedConfig& asked, const LoadedConfig& taken, const std::string& why) {
   std::string text;
   for (const ConfigDifference& one : differences(asked.config, taken.config))
-    text += entry("set", 11, one.key + " = " + one.b + ", with which " + why);
+    text += entry("set", 11, fmt::format("{} = {}, with which {}", one.key, one.b, why));
   return text;
 }
 

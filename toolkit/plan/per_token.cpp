@@ -139,7 +139,7 @@ std::string flops_cell(double flops) {
 // "model.layers.0 ... 31, each".
 std::string name_of(const TokenCost& cost) {
   if (cost.count == 1) return cost.first;
-  return cost.first + " ... " + cost.last.substr(cost.last.rfind('.') + 1) + ", each";
+  return fmt::format("{} ... {}, each", cost.first, cost.last.substr(cost.last.rfind('.') + 1));
 }
 
 // A name that is too long has a line of its own.
@@ -149,8 +149,8 @@ std::string row(const std::string& name, const std::string& kept, const std::str
   std::string start = "  " + name;
   std::string text = start.size() < names ? "" : std::exchange(start, "") + "\n";
   start.resize(names, ' ');
-  return text + start + pad(kept, column) + pad(checkpointed, column + 1) + pad(recomputed, column + 1) +
-         "\n";
+  return fmt::format("{}{}{}{}{}\n", text, start, pad(kept, column), pad(checkpointed, column + 1),
+                     pad(recomputed, column + 1));
 }
 
 }  // namespace

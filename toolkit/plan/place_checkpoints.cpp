@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "toolkit/config/locations.h"
+#include "toolkit/core/format.h"
 #include "toolkit/plan/placement_search.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
@@ -57,11 +58,10 @@ void check_apart(const Paths& targets) {
   for (const std::string& outer : targets) {
     for (const std::string& inner : targets) {
       if (!policies::lies_within(inner, outer)) continue;
-      throw policies::PolicyError(key,
-                                  " means " + outer + " and, within it, " + inner +
-                                      "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
-                                      "it is recomputed: name one of the two, or " +
-                                      advise("policies.checkpoint.keep", "\"block\""));
+      throw policies::PolicyError(
+          key, fmt::format(" means {} and, within it, {}; policies.checkpoint.keep = \"auto\" chooses for "
+                           "each module whether it is recomputed: name one of the two, or {}",
+                           outer, inner, advise("policies.checkpoint.keep", "\"block\"")));
     }
   }
 }

@@ -94,7 +94,7 @@ std::string precisions_text(const Plan& plan, const ByteUnit& unit) {
   const std::string text = listed(each, ", ") + "; ";
   switch (plan.of_precision) {
     case PlannedPrecision::only_fitting:
-      return text + "training takes " + taken + ", as only that fits memory.budget";
+      return fmt::format("{}training takes {}, as only that fits memory.budget", text, taken);
     case PlannedPrecision::smaller:
       return text + "neither fits memory.budget; this is the smaller";
     case PlannedPrecision::larger:
@@ -337,15 +337,15 @@ static std::string budget_text(const Plan& plan, const ByteUnit& unit) {
 static std::string verdict_text(const Plan& plan, const ByteUnit& unit) {
   const int64_t need = plan.bytes_in(Capacity::device);
   if (plan.memory.device.is_cpu())
-    return "needs " + with_unit(need, unit) + " of memory for tensors" + budget_text(plan, unit);
+    return fmt::format("needs {} of memory for tensors{}", with_unit(need, unit), budget_text(plan, unit));
   std::string fits = "fits no single card of up to 141 GB";
   for (const int64_t gigabytes : {6, 8, 12, 16, 24, 32, 40, 48, 80, 141}) {
     if (need > gigabytes * 1'000'000'000) continue;
     fits = fmt::format("fits a card of {} GB", gigabytes);
     break;
   }
-  return "needs " + with_unit(need, unit) + " with what the device adds" + budget_text(plan, unit) + "; " +
-         fits + unknown_text(not_counted(plan));
+  return fmt::format("needs {} with what the device adds{}; {}{}", with_unit(need, unit),
+                     budget_text(plan, unit), fits, unknown_text(not_counted(plan)));
 }
 
 std::string plan_summary_text(const std::string& name, const Plan& plan) {

@@ -76,7 +76,7 @@ void refuse_long(const RunConfig& config, int64_t period, bool fold) {
   std::string keys, too_long;
   int64_t longest = kMaxPeriod;
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption& option) {
-    const std::string key = "policies." + kind.name() + "." + option.key;
+    const std::string key = fmt::format("policies.{}.{}", kind.name(), option.key);
     keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, *option.steps);
     if (*option.steps <= longest) return;
     longest = *option.steps;

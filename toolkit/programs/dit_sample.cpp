@@ -7,6 +7,7 @@
 
 #include "toolkit/commands/arguments.h"
 #include "toolkit/commands/sample.h"
+#include "toolkit/core/format.h"
 #include "toolkit/device/device.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
@@ -33,7 +34,7 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
     return ExitCode::stopped;
   }
   if (const std::string remark = drawing->remark(); !remark.empty()) observer.message(remark);
-  observer.message(drawing->counted() + " with " + source.weights.name + ": " + arguments.out);
+  observer.message(fmt::format("{} with {}: {}", drawing->counted(), source.weights.name, arguments.out));
   return ExitCode::done;
 }
 

@@ -89,10 +89,11 @@ void print_summary(const RunResult& result, bool verbose) {
   }
   if (result.memory) {
     const auto peak = result.memory->peak();
-    print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name +
-                                  (result.planned && !verbose
-                                       ? ", planned " + readable_bytes(result.planned->peak().peak.bytes)
-                                       : ""));
+    print_line("peak memory",
+               fmt::format("{} in phase {}{}", readable_bytes(peak.peak.bytes), peak.name,
+                           result.planned && !verbose
+                               ? ", planned " + readable_bytes(result.planned->peak().peak.bytes)
+                               : ""));
   } else if (result.trained_steps > 0) {
     print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
@@ -129,7 +130,8 @@ ExitCode write_first(const TrainArguments& arguments, FileSystem& files) {
   const std::filesystem::path file =
       write_first_config(arguments.init, arguments.out, device,
                          {files, [&] { return clock.seconds(); }, &plan_in_child, say, &stop_requested});
-  say("wrote " + file.string() + "; train with it: dit-train --config " + shell_quoted(file.string()));
+  say(fmt::format("wrote {}; train with it: dit-train --config {}", file.string(),
+                  shell_quoted(file.string())));
   return ExitCode::done;
 }
 

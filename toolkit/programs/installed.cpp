@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/core/text.h"
 #include "toolkit/launch/doctor.h"
@@ -54,10 +55,10 @@ std::string config_file(const std::string& given) {
   if (std::find(names.begin(), names.end(), given) != names.end())
     return (folder / (given + ".toml")).string();
   const std::vector<std::string> near = near_names(given, names);
-  throw ConfigError("--config " + given +
-                    ": there is no such file, nor a shipped configuration of that name; " +
-                    (near.empty() ? "shipped: " + (names.empty() ? "none" : listed(names, " and "))
-                                  : "did you mean " + listed(near, " or ") + "?"));
+  throw ConfigError(
+      fmt::format("--config {}: there is no such file, nor a shipped configuration of that name; {}", given,
+                  near.empty() ? "shipped: " + (names.empty() ? "none" : listed(names, " and "))
+                               : "did you mean " + listed(near, " or ") + "?"));
 }
 
 std::string open_cuda_kernels() {
@@ -71,16 +72,14 @@ std::string nccl_library() {
 std::string doctor() {
   std::error_code ignored;
   const std::string library = cuda_kernels(), nccl = nccl_library();
-  return launch::doctor_text(DTK_VERSION, loaded_torch(), DTK_TORCH_MINOR, launch::this_machine(),
-                             launch::configurations_of(this_program())) +
-         "CUDA kernels    " +
-         (fs::exists(library, ignored)
-              ? library + ", not run on a GPU: policies.fusion.cuda = true takes them"
-              : "none beside the program: policies.fusion.cuda has no effect on a GPU") +
-         "\nNCCL            " +
-         (fs::exists(nccl, ignored) ? nccl + ", not run on a GPU: for several ranks on GPUs"
-                                    : "none beside the program: several ranks train on the CPU only") +
-         "\n";
+  return fmt::format(
+      "{}CUDA kernels    {}\nNCCL            {}\n",
+      launch::doctor_text(DTK_VERSION, loaded_torch(), DTK_TORCH_MINOR, launch::this_machine(),
+                          launch::configurations_of(this_program())),
+      fs::exists(library, ignored) ? library + ", not run on a GPU: policies.fusion.cuda = true takes them"
+                                   : "none beside the program: policies.fusion.cuda has no effect on a GPU",
+      fs::exists(nccl, ignored) ? nccl + ", not run on a GPU: for several ranks on GPUs"
+                                : "none beside the program: several ranks train on the CPU only");
 }
 
 }  // namespace dtk

@@ -60,7 +60,7 @@ std::string bar_line(const std::string& text, double fraction, size_t columns) {
   if (columns < taken + narrowest) return text.substr(0, columns - 1);
   const size_t width = std::min(widest, columns - taken);
   const auto filled = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width));
-  return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
+  return fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), text);
 }
 
 // Within a handler: of what was thrown.

@@ -120,14 +120,14 @@ class Plot {
 
   std::string grid() const {
     std::string path;
-    for (const double tick : y_.ticks()) path += "M0 " + number(down(tick)) + "H" + number(extent);
+    for (const double tick : y_.ticks()) path += fmt::format("M0 {}H{}", number(down(tick)), number(extent));
     return "<path class=\"grid\" d=\"" + path + "\"/>";
   }
 
   std::string marks(const std::vector<double>& places) const {
     std::string path;
     for (const double place : places)
-      path += "M" + number(std::clamp(across(place), 0.0, extent)) + " 0V" + number(extent);
+      path += fmt::format("M{} 0V{}", number(std::clamp(across(place), 0.0, extent)), number(extent));
     return path.empty() ? "" : "<path class=\"mark\" d=\"" + path + "\"/>";
   }
 
@@ -135,7 +135,7 @@ class Plot {
     std::string path;
     for (const auto& [x, y] : thinned(curve.points)) {
       const bool begins = path.empty() || curve.look == Curve::Look::dots;
-      path += (begins ? "M" : "L") + number(across(x)) + " " + number(down(y));
+      path += fmt::format("{}{} {}", begins ? "M" : "L", number(across(x)), number(down(y)));
       if (curve.look == Curve::Look::dots) path += "h0";  // a round cap without a line: a dot
     }
     return fmt::format("<path class=\"{}\" data-points=\"{}\" d=\"{}\"/>", policies::text_of(curve.look),

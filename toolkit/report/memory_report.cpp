@@ -194,14 +194,15 @@ std::string phase_table(const MemoryReport& report, const ByteUnit& unit) {
 
 std::string memory_table(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
-  std::string text = phase_table(report, unit_for(peak.peak.bytes)) +
-                     "highest: " + readable_bytes(peak.peak.bytes) + " in " + peak.name + "\n";
+  std::string text = fmt::format("{}highest: {} in {}\n", phase_table(report, unit_for(peak.peak.bytes)),
+                                 readable_bytes(peak.peak.bytes), peak.name);
   if (const PhasePeak* most = phase_with_most(report.phases, Category::saved)) {
-    text += "largest saved for backward, by module path, at the peak of " + most->name + ":\n" +
-            largest(most->peak, Category::saved, 5);
+    text += fmt::format("largest saved for backward, by module path, at the peak of {}:\n{}", most->name,
+                        largest(most->peak, Category::saved, 5));
   }
   const std::string temporaries = largest(peak.peak, Category::temporaries, 3);
-  if (!temporaries.empty()) text += "largest temporaries, by operator, in " + peak.name + ":\n" + temporaries;
+  if (!temporaries.empty())
+    text += fmt::format("largest temporaries, by operator, in {}:\n{}", peak.name, temporaries);
   if (report.host.peak.bytes > 0)
     text += "host: " + readable_bytes(report.host.peak.bytes) + " of CPU tensors\n";
   return text;

@@ -51,7 +51,7 @@ std::string date(double unix_seconds) {
 
 std::string about(const std::string& name, const std::string& value) {
   if (value.empty()) return "";
-  return "<dt>" + name + "</dt><dd>" + html_escaped(value) + "</dd>";
+  return fmt::format("<dt>{}</dt><dd>{}</dd>", name, html_escaped(value));
 }
 
 // Of a share of 1: "41.2 %", "0.033 %".
@@ -129,10 +129,10 @@ class Page {
       begun += fmt::format("{}resumed {}, last at step {}", begun.empty() ? "" : ", ",
                            resumes == 1 ? "once" : fmt::format("{} times", resumes), with_separators(last));
     }
-    std::string text = "<dl class=\"about\">" + about("folder", report_.folder) +
-                       about("state", report_.state) + about("model", report_.model) +
-                       about("data", report_.data) + about("device", report_.device) +
-                       about("started", begun) + "</dl>";
+    std::string text =
+        fmt::format("<dl class=\"about\">{}{}{}{}{}{}</dl>", about("folder", report_.folder),
+                    about("state", report_.state), about("model", report_.model), about("data", report_.data),
+                    about("device", report_.device), about("started", begun));
     if (!report_.data_note.empty()) text += "<p class=\"note\">" + html_escaped(report_.data_note) + "</p>";
     if (!history_.skipped().empty()) {
       text +=

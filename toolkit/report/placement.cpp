@@ -18,7 +18,8 @@ std::string budget_text(const CheckpointPlacement& placement) {
 }
 
 std::string ends_of(const std::vector<std::string>& paths) {
-  return paths.size() == 1 ? paths.front() : "the first " + paths.front() + ", the last " + paths.back();
+  return paths.size() == 1 ? paths.front()
+                           : fmt::format("the first {}, the last {}", paths.front(), paths.back());
 }
 
 // ", of which 2 keep fc2_out and 1 keeps attn_out and fc2_out"

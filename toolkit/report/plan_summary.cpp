@@ -154,7 +154,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
   if (over_available) beyond(*available, "what is available");
   if (limits.empty()) return std::nullopt;
   const PhasePeak& peak = of_budget.peak;
-  const std::string tensors = " of tensors on " + plan.device.str() + " in phase " + peak.name;
+  const std::string tensors = fmt::format(" of tensors on {} in phase {}", plan.device.str(), peak.name);
   found.message = fmt::format(
       "the run needs {}{} bytes ({}){}{}, and {}{}", beside.not_known.empty() ? "" : "at least ", needed,
       readable_bytes(needed),
@@ -189,7 +189,8 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
   }
   if (plan.host.peak.bytes > 0 || measured.host.peak.bytes > 0)
     rows.push_back(row("host memory", plan.host.peak.bytes, measured.host.peak.bytes));
-  return "planned against measured, bytes of tensors on " + measured.device.str() + "\n" + aligned(rows);
+  return fmt::format("planned against measured, bytes of tensors on {}\n{}", measured.device.str(),
+                     aligned(rows));
 }
 
 }  // namespace dtk

@@ -97,8 +97,8 @@ std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
   }
   std::vector<std::string> notes;
   if (!continued_ && files_.exists(out_ / config_name)) {
-    notes.push_back(out_.string() + " holds an earlier start that came to no " +
-                    (takes_over_ ? "checkpoint" : "step") + "; this run takes its place");
+    notes.push_back(fmt::format("{} holds an earlier start that came to no {}; this run takes its place",
+                                out_.string(), takes_over_ ? "checkpoint" : "step"));
     files_.remove_all(out_ / log_name);
     files_.remove_all(out_ / events_name);
     files_.remove_all(out_ / samples_name);
@@ -106,8 +106,9 @@ std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
   }
   for (const PassedOver& entry : passed_over_) {
     const Path aside = set_aside(files_, entry.folder);
-    notes.push_back("passed over " + entry.folder.string() + ", which is damaged: " + entry.damage +
-                    ". It is now called " + aside.string() + "; remove it once it is of no use");
+    notes.push_back(fmt::format(
+        "passed over {}, which is damaged: {}. It is now called {}; remove it once it is of no use",
+        entry.folder.string(), entry.damage, aside.string()));
   }
   files_.create_directories(out_ / checkpoints_folder);
   files_.sync_directory(out_);
@@ -130,8 +131,9 @@ void RunFolder::take_lock() {
   // The file may be removed by hand under a run that holds it.
   if (lock_) folder_lock_ = files_.try_lock_folder(out_);
   if (folder_lock_) return;
-  throw ConfigError(out_.string() + ": another process is training into this folder; wait until it has " +
-                    "ended, or " + elsewhere());
+  throw ConfigError(
+      fmt::format("{}: another process is training into this folder; wait until it has ended, or {}",
+                  out_.string(), elsewhere()));
 }
 
 // Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
@@ -162,8 +164,8 @@ std::vector<std::string> RunFolder::names_in_it() const try {
   std::erase_if(names, [](const std::string& name) { return name.starts_with(mark_prefix); });
   return names;
 } catch (const FileError& error) {
-  throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " +
-                    (files_.exists(out_) ? elsewhere() : "allowed: a new or an empty folder"));
+  throw ConfigError(fmt::format("train.out = \"{}\": {}; {}", out_.string(), error.what(),
+                                files_.exists(out_) ? elsewhere() : "allowed: a new or an empty folder"));
 }
 
 void RunFolder::check_free() const {
@@ -173,16 +175,17 @@ void RunFolder::check_free() const {
       contains(names, config_name) &&
       (contains(names, lock_name) || contains(names, log_name) || contains(names, checkpoints_folder));
   if (!is_run) {
-    throw ConfigError("train.out = \"" + out_.string() +
-                      "\" is a folder that holds other things than a run: " + first_few(names, 3) +
-                      "; allowed: a new or an empty folder; " + elsewhere());
+    throw ConfigError(
+        fmt::format("train.out = \"{}\" is a folder that holds other things than a run: {}; allowed: a new "
+                    "or an empty folder; {}",
+                    out_.string(), first_few(names, 3), elsewhere()));
   }
   const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();
   const std::string advice = resumable ? "; continue it with --resume " + shell_quoted(out_.string())
                              : holds_only_a_run(names, true)
                                  ? " that has no checkpoint; begin again in its place with --resume auto"
                                  : " that has no checkpoint; remove the folder if nothing in it is of use";
-  throw ConfigError(out_.string() + " already holds a run" + advice + ", or " + elsewhere());
+  throw ConfigError(fmt::format("{} already holds a run{}, or {}", out_.string(), advice, elsewhere()));
 }
 
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
@@ -193,10 +196,12 @@ void RunFolder::check_branch(const Checkpoint& resumed) {
   for (auto newer = all.rbegin(); newer != all.rend() && newer->first > resumed.step(); ++newer) {
     const std::string damage = damage_in(files_, newer->second);
     if (damage.empty()) {
-      throw ConfigError("--resume " + resumed.folder().string() + ": " + out_.string() + " holds the newer " +
-                        newer->second.string() + "; continue that with --resume " +
-                        shell_quoted(passed_over_.empty() ? out_.string() : newer->second.string()) +
-                        ", or start a branch in another folder: --set train.out=" + out_.string() + "-2");
+      throw ConfigError(fmt::format(
+          "--resume {}: {} holds the newer {}; continue that with --resume {}, or start a branch in another "
+          "folder: --set train.out={}",
+          resumed.folder().string(), out_.string(), newer->second.string(),
+          shell_quoted(passed_over_.empty() ? out_.string() : newer->second.string()),
+          shell_quoted(out_.string() + "-2")));
     }
     passed_over_.push_back({newer->second, damage});
   }

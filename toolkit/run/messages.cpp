@@ -90,13 +90,13 @@ static std::string start_another(const std::filesystem::path& last_checkpoint) {
 
 std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions& options,
                             const std::filesystem::path& last_checkpoint) {
-  return "the loss or a gradient became infinite or NaN in " +
-         (first < last ? fmt::format("one of the steps {} to {}", first, last)
-                       : fmt::format("step {}", last)) +
-         (options.clip > 0 ? "; the weights were not changed by it. "
-                           : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
-                             "checkpoint made, and nothing of it was saved. ") +
-         start_another(last_checkpoint);
+  return fmt::format(
+      "the loss or a gradient became infinite or NaN in {}{}{}",
+      first < last ? fmt::format("one of the steps {} to {}", first, last) : fmt::format("step {}", last),
+      options.clip > 0 ? "; the weights were not changed by it. "
+                       : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
+                         "checkpoint made, and nothing of it was saved. ",
+      start_another(last_checkpoint));
 }
 
 std::string skipped_text(int64_t step, const std::string& samples) {

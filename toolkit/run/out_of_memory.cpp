@@ -106,8 +106,8 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed) ways.emplace_back("use a smaller model");
   if (ways.empty()) ways.emplace_back("continue on a device with more memory");
-  return "the state takes " + readable_bytes(state.total()) +
-         ", the rest is a step's: " + listed(ways, " or ");
+  return fmt::format("the state takes {}, the rest is a step's: {}", readable_bytes(state.total()),
+                     listed(ways, " or "));
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& m
 }
 
 void RunRecord::failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory) {
-  state_ = "failed after step " + std::to_string(step) + ": " + reason;
+  state_ = fmt::format("failed after step {}: {}", step, reason);
   log(Logged::failed, {{"step", step}, {"reason", reason}});
   this->memory(memory);
 }
@@ -249,9 +249,10 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   if (!facts_.unseen_classes.empty())
     report.data_note +=
         (report.data_note.empty() ? "" : " ") + ("No samples: " + facts_.unseen_classes) + ".";
-  report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
-                  (facts_.ranks > 1 ? count_text(facts_.ranks, "rank") + ", each " : "") +
-                  count_text(facts_.threads, "CPU thread");
+  report.device =
+      fmt::format("{}{}, {}{}", facts_.device, facts_.device_name.empty() ? "" : ", " + facts_.device_name,
+                  facts_.ranks > 1 ? count_text(facts_.ranks, "rank") + ", each " : "",
+                  count_text(facts_.threads, "CPU thread"));
   report.config = facts_.config;
   report.history = history_;
   report.memory = memory;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
@@ -35,12 +36,13 @@ void RunSamples::at_end(RunRecord& record, const std::filesystem::path& checkpoi
     throw_if_bare(error, config_, world_.observer);
     result.out_of_memory = first_line(error.what_without_backtrace());
     refused_ = refused_by(error);
-    result.next_step = "the training is complete and saved, its samples were not made; lower " +
-                       model_.count_key + ", raise memory.budget if it is set, or make " + model_.fewer +
-                       command();
+    result.next_step = fmt::format(
+        "the training is complete and saved, its samples were not made; lower {}, raise memory.budget if it "
+        "is set, or make {}{}",
+        model_.count_key, model_.fewer, command());
   } catch (const DataError& error) {
-    throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
-                    checkpoint.string() + ", its samples were not made");
+    throw DataError(fmt::format("{}; the training is complete and saved as {}, its samples were not made",
+                                error.what(), checkpoint.string()));
   }
   // Who is told to stop draws none, and only the leader's are kept.
   result.stopped = ranks_.leaders(result.stopped, "behind the samples");
@@ -73,8 +75,8 @@ std::filesystem::path RunSamples::keep(RunRecord& record, const std::vector<Name
   const PhaseScope phase("sample");
   const std::filesystem::path path = record.samples(trainer_.steps(), samples);
   if (!model_.pictures) {
-    world_.observer.message("the samples are " + model_.tensors + ", not images: written to " +
-                            path.string());
+    world_.observer.message(
+        fmt::format("the samples are {}, not images: written to {}", model_.tensors, path.string()));
   }
   meters_.check_budget();
   return path;

@@ -45,7 +45,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   const TrainOptions& train = loaded.config.train;
   if (train.init_from.empty()) return std::nullopt;
   const auto place = [&](const std::string& key, const std::string& value) {
-    return location_of(loaded, key) + key + " = " + toml_text(value);
+    return fmt::format("{}{} = {}", location_of(loaded, key), key, toml_text(value));
   };
   const std::string path_place = place("train.init_from", train.init_from);
   try {
@@ -83,7 +83,7 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
     const std::string table = parent_of(key);
     if (origin.source == Origin::Source::set && key != table + ".enabled" &&
         switched_off(loaded.config, table))
-      notes.push_back(key + " has no effect: " + table + ".enabled = false");
+      notes.push_back(fmt::format("{} has no effect: {}.enabled = false", key, table));
   }
   const auto model = make_model(loaded.config, at::kMeta);
   const std::vector<std::string> unused = model->unused();
@@ -145,11 +145,10 @@ static std::string check_data(const ResumePoint& from, const DataIdentity& now, 
   const std::string go_on = "go on with these: " + advise("data.allow_change", "true");
   if (!from.data) {
     if (options.allow_change) return "data that the checkpoint says nothing of";
-    throw ConfigError(checkpoint +
-                      " says nothing of the data that it was trained on, as an earlier version " +
-                      "wrote it, which chose labels and held-out samples in another way; resume it with the "
-                      "program that wrote it, or " +
-                      go_on);
+    throw ConfigError(fmt::format(
+        "{} says nothing of the data that it was trained on, as an earlier version wrote it, which chose "
+        "labels and held-out samples in another way; resume it with the program that wrote it, or {}",
+        checkpoint, go_on));
   }
   const std::vector<std::string> differing = differences(*from.data, now);
   if (differing.empty()) return "";
@@ -163,8 +162,9 @@ static std::string check_data(const ResumePoint& from, const DataIdentity& now, 
         "; samples are held out by their names, or positions where they have none, so that some change sides";
   if (labels_move(*from.data, now)) text += "; labels have moved, and the weights know what they were";
   if (options.allow_change) return "the data: " + text;
-  throw ConfigError("the data have changed since " + checkpoint + ": " + text +
-                    ". Give the run the data that it was trained on, or " + go_on);
+  throw ConfigError(
+      fmt::format("the data have changed since {}: {}. Give the run the data that it was trained on, or {}",
+                  checkpoint, text, go_on));
 }
 
 void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig& loaded) {
@@ -218,10 +218,10 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   const std::string key = "policies.checkpoint.keep";
   std::string why = "nobody plans this run";
   if (!plans.empty()) why = plans.front().why_not();
-  throw ConfigError(location_of(loaded, key) + key +
-                    " = \"auto\" is chosen by the run's plan, and there is none: " + why + "; " +
-                    policies::advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)) +
-                    ", or targets of your own");
+  throw ConfigError(fmt::format(
+      "{}{} = \"auto\" is chosen by the run's plan, and there is none: {}; {}, or targets of your own",
+      location_of(loaded, key), key, why,
+      policies::advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block))));
 }
 
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed,
@@ -291,9 +291,9 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
     const bool too_large = device.is_cpu() && plan.machine_too_small;
     if (too_large && config.memory.on_over_budget == OnOverBudget::refuse) {
       throw Error(ExitCode::memory,
-                  plan.problem + ", so it cannot hold the run; use a smaller model or data.batch, or " +
-                      advise("memory.on_over_budget", toml_text(OnOverBudget::warn)) +
-                      " to start it all the same");
+                  fmt::format("{}, so it cannot hold the run; use a smaller model or data.batch, or {} to "
+                              "start it all the same",
+                              plan.problem, advise("memory.on_over_budget", toml_text(OnOverBudget::warn))));
     }
     return {"not planned: " + plan.problem};
   }
@@ -312,25 +312,26 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   const bool may_change = !resumed || config.data.order != DataOrder::grouped;
   const FewerSamples fewer =
       refuses && may_change && state.total() <= problem->limit ? others.fewer_samples() : FewerSamples{};
-  const std::string message = problem->message + precision_words(plan.precision) + "; " +
-                              out_of_memory_advice(config, device,
-                                                   {.resumed = resumed,
-                                                    .by_budget = problem->budget_is_the_limit,
-                                                    .ranks = loaded.ranks,
-                                                    .divided_fits = refuses && others.weights_divided(),
-                                                    .limit = problem->limit,
-                                                    .needed = problem->needed,
-                                                    .fewer = fewer,
-                                                    .accumulate = others.accumulate(fewer),
-                                                    .state = state,
-                                                    .not_known = plan.beside.not_known});
+  const std::string message =
+      fmt::format("{}{}; {}", problem->message, precision_words(plan.precision),
+                  out_of_memory_advice(config, device,
+                                       {.resumed = resumed,
+                                        .by_budget = problem->budget_is_the_limit,
+                                        .ranks = loaded.ranks,
+                                        .divided_fits = refuses && others.weights_divided(),
+                                        .limit = problem->limit,
+                                        .needed = problem->needed,
+                                        .fewer = fewer,
+                                        .accumulate = others.accumulate(fewer),
+                                        .state = state,
+                                        .not_known = plan.beside.not_known}));
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (refuses) {
     throw Error(ExitCode::memory,
-                message + "; dit-plan --explain says what each policy would change; " +
-                    advise("memory.on_over_budget", toml_text(OnOverBudget::warn)) +
-                    (escalates ? " to let memory.on_out_of_memory = \"escalate\" find what fits"
-                               : " to start the run all the same"));
+                fmt::format("{}; dit-plan --explain says what each policy would change; {}{}", message,
+                            advise("memory.on_over_budget", toml_text(OnOverBudget::warn)),
+                            escalates ? " to let memory.on_out_of_memory = \"escalate\" find what fits"
+                                      : " to start the run all the same"));
   }
   notes.push_back("warning: " + message +
                   (!problem->budget_is_the_limit ? ""

@@ -242,9 +242,9 @@ class Run final : public TrainingRun {
     record_->escalated(trainer_.steps(), *escalation_, error);
     record_->checkpoint(trainer_.steps(), escalation_->saved_as, meters_.report());
   } catch (const FileError& problem) {
-    throw FileError(std::string(problem.what()) + "; it was to be saved that the run goes on with " +
-                    escalation_->chosen +
-                    ", as a step was refused memory: " + first_line(error.what_without_backtrace()));
+    throw FileError(
+        fmt::format("{}; it was to be saved that the run goes on with {}, as a step was refused memory: {}",
+                    problem.what(), escalation_->chosen, first_line(error.what_without_backtrace())));
   }
 
   int threads() const { return static_cast<int>(*config_.train.threads); }
@@ -403,8 +403,8 @@ class Run final : public TrainingRun {
     save();
     ranks_.any(false, "behind a save");                                // until the leader has done it
     if (!problem) throw policies::CollectiveError("in a validation");  // of which another says why
-    throw DataError(std::string(problem->what()) + "; what was trained is saved as " +
-                    last_checkpoint_.string() + ", its validation was not measured");
+    throw DataError(fmt::format("{}; what was trained is saved as {}, its validation was not measured",
+                                problem->what(), last_checkpoint_.string()));
   }
 
   // Only finite states are saved: the scalars are read first.

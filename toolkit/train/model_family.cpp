@@ -73,15 +73,17 @@ ModelFamily::Exporting ModelFamily::exporting(const Weights&, const RunConfig&,
   const std::string models = "models of train.model = \"" + name() + "\" ";
   if (changes.merge) throw ConfigError("--merge: " + models + "are trained without adapters; leave it out");
   if (!changes.pack.empty())
-    throw ConfigError("--pack " + changes.pack + ": " + models + "have no packed form; leave it out");
+    throw ConfigError(fmt::format("--pack {}: {}have no packed form; leave it out", changes.pack, models));
   return [](const StoredTensor& tensor) -> std::vector<NamedTensor> {
     return {{tensor.name, tensor.read().to(at::kFloat)}};
   };
 }
 
 AdapterFiles ModelFamily::adapter(const Weights& weights, const RunConfig&) const {
-  throw ConfigError("--adapter: " + weights.name + " have none: models of train.model = \"" + name() +
-                    "\" are trained without adapters; write them all with --out");
+  throw ConfigError(
+      fmt::format("--adapter: {} have none: models of train.model = \"{}\" are trained without adapters; "
+                  "write them all with --out",
+                  weights.name, name()));
 }
 
 at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {

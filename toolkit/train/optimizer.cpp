@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/train/shard_files.h"
 
 namespace dtk {
@@ -162,16 +163,17 @@ std::vector<AdamW::Group> AdamW::groups_of(const OptimizerOptions& options,
     for (size_t i = 0; i < names.size(); ++i) {
       if (!covers(pattern, names[i])) continue;
       if (!chosen_by[i].empty()) {
-        throw ConfigError("optimizer.rates: both \"" + chosen_by[i] + "\" and \"" + entry + "\" are of " +
-                          names[i] + "; let each parameter have one rate");
+        throw ConfigError(
+            fmt::format("optimizer.rates: both \"{}\" and \"{}\" are of {}; let each parameter have one rate",
+                        chosen_by[i], entry, names[i]));
       }
       chosen_by[i] = entry;
       group.members.push_back(i);
     }
     if (group.members.empty()) {
-      throw ConfigError("optimizer.rates: \"" + entry +
-                        "\" is of no parameter that is trained; the nearest are " +
-                        policies::nearest_paths(pattern, names));
+      throw ConfigError(
+          fmt::format("optimizer.rates: \"{}\" is of no parameter that is trained; the nearest are {}", entry,
+                      policies::nearest_paths(pattern, names)));
     }
     groups.push_back(std::move(group));
   }

@@ -128,7 +128,7 @@ void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
 std::string take(LoadedConfig& loaded, CpuPrecision taken, const Origin& origin) {
   loaded.config.policies.precision.cpu = taken;
   loaded.origins["policies.precision.cpu"] = origin;
-  return "precision on this CPU, " + text_of(origin) + "; taken: " + policies::text_of(taken);
+  return fmt::format("precision on this CPU, {}; taken: {}", text_of(origin), policies::text_of(taken));
 }
 
 }  // namespace

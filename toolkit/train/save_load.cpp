@@ -93,7 +93,8 @@ StrictJson read_json(const Checkpoint& checkpoint, const char* file) {
 }
 
 [[noreturn]] void refuse_state(const Checkpoint& checkpoint, const std::string& what) {
-  throw FileError((checkpoint.folder() / kState).string() + ": " + what + "; resume another checkpoint");
+  throw FileError(
+      fmt::format("{}: {}; resume another checkpoint", (checkpoint.folder() / kState).string(), what));
 }
 
 constexpr int64_t kMaxCounted = 1'000'000'000'000'000;  // what is added to it stays far from int64_t's end

@@ -6,6 +6,7 @@
 #include "toolkit/config/defaults.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/diffusion/options.h"
 #include "toolkit/families/diffusion_planner/options.h"
@@ -115,28 +116,29 @@ void Configuration::check_model(const RuleCheck& rules) const {
   const std::string preset = setting("diffusion_planner.preset", options_of(config).model.preset);
   if (training.process.prefix == upstream) {
     const std::string key = of_process + "prefix";
-    rules.fail(key, setting(key, training.process.prefix) + " does not go with " + preset + "; " +
-                        advise(key, toml_text(!upstream)));
+    rules.fail(key, fmt::format("{} does not go with {}; {}", setting(key, training.process.prefix), preset,
+                                advise(key, toml_text(!upstream))));
   }
   const int64_t future = *models::resolved(options_of(config).model).future_len;
   const std::string future_text = setting("diffusion_planner.future_len", future);
   if (training.process.prefix && training.process.max_delay >= future) {
     const std::string key = of_process + "max_delay";
-    rules.fail(key, setting(key, training.process.max_delay) +
-                        " may give the ego's whole future as truth; allowed: [0, " + toml_text(future - 1) +
-                        "] with " + future_text);
+    rules.fail(key,
+               fmt::format("{} may give the ego's whole future as truth; allowed: [0, {}] with {}",
+                           setting(key, training.process.max_delay), toml_text(future - 1), future_text));
   }
   const AugmentationOptions& augmentation = training.augmentation;
   if (upstream && augments(augmentation)) {
     const std::string probability = of_augmentation + "probability", smooth = of_augmentation + "smooth";
-    rules.fail(augmentation.smooth ? smooth : probability,
-               "frames of " + preset + " do not tell the ego's shape, which the augmentation needs; " +
-                   advise(probability, "0.0") + " and " + advise(smooth, "false"));
+    rules.fail(
+        augmentation.smooth ? smooth : probability,
+        fmt::format("frames of {} do not tell the ego's shape, which the augmentation needs; {} and {}",
+                    preset, advise(probability, "0.0"), advise(smooth, "false")));
   }
   if (augments(augmentation) && augmentation.rebuilt >= future) {
     const std::string key = of_augmentation + "rebuilt";
-    rules.fail(key, setting(key, augmentation.rebuilt) + " is not within the future; allowed: [2, " +
-                        toml_text(future - 1) + "] with " + future_text);
+    rules.fail(key, fmt::format("{} is not within the future; allowed: [2, {}] with {}",
+                                setting(key, augmentation.rebuilt), toml_text(future - 1), future_text));
   }
   const LossOptions& loss = training.loss;
   const bool fork = !upstream && (loss.turn_indicator > 0 || loss.road_border > 0 || loss.collision > 0);
@@ -156,7 +158,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   models::DiffusionPlannerOptions::fields(
       sizes, [&](const std::string& name, const auto& value, const auto&...) {
         if (key == "diffusion_planner." + name && is_set(value))
-          line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
+          line = fmt::format("{} = {} ({})", name, toml_text(value), policies::text_of(model.preset));
       });
   return line;
 }

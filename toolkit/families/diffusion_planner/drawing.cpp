@@ -4,6 +4,7 @@
 
 #include "toolkit/config/keys.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
@@ -35,8 +36,9 @@ std::string list_of(const FrameSource& source) {
     try {
       list += (list.empty() ? "[" : ",\n ") + json_line(nlohmann::json(path), NotUtf8::refused);
     } catch (const nlohmann::json::type_error&) {
-      throw DataError("--frames: the path " + in_quotes(path) + " is not UTF-8, and " + list_file +
-                      " can not hold it; rename the file or its folders");
+      throw DataError(fmt::format(
+          "--frames: the path {} is not UTF-8, and {} can not hold it; rename the file or its folders",
+          in_quotes(path), list_file));
     }
   }
   return list + "]\n";
@@ -45,7 +47,7 @@ std::string list_of(const FrameSource& source) {
 void check_out(FileSystem& files, const std::string& out) {
   for (const char* const file : {trajectories_file, list_file}) {
     if (files.exists(fs::path(out) / file))
-      throw ConfigError("--out " + out + ": holds " + file + " already; name another folder");
+      throw ConfigError(fmt::format("--out {}: holds {} already; name another folder", out, file));
   }
   const std::string ending = fs::path(out).extension().string();
   if ((ending == ".png" || ending == ".npy" || ending == ".safetensors") && !files.is_folder(out)) {
@@ -56,7 +58,7 @@ void check_out(FileSystem& files, const std::string& out) {
   fs::path there = without_slash(out);
   while (!files.exists(there) && parent_of(there) != there) there = parent_of(there);
   if (!files.exists(there) || files.is_folder(there)) return;
-  throw ConfigError("--out " + out + ": " + there.string() + " is not a folder; name another one");
+  throw ConfigError(fmt::format("--out {}: {} is not a folder; name another one", out, there.string()));
 }
 
 class DrawnTrajectories final : public TensorDrawing {

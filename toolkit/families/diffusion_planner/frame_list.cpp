@@ -4,6 +4,7 @@
 #include <map>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/json.h"
 
@@ -80,11 +81,12 @@ FrameList frames_of_list(const fs::path& list) {
   Inside inside(folder);
   for (size_t i = 0; i < entries.size(); ++i) {
     if (!entries[i].is_string()) {
-      throw DataError(found.place(i) + "no text but one JSON " + entries[i].type_name() + wanted_list);
+      throw DataError(
+          fmt::format("{}no text but one JSON {}{}", found.place(i), entries[i].type_name(), wanted_list));
     }
     const auto& text = entries[i].get_ref<const std::string&>();
     if (text.empty() || text.find('\0') != text.npos) {
-      throw DataError(found.place(i) + in_quotes(text) + " is no path" + wanted_list);
+      throw DataError(fmt::format("{}{} is no path{}", found.place(i), in_quotes(text), wanted_list));
     }
     found.frames.push_back((folder / text).string());
     if (inside.holds(found.frames.back())) continue;

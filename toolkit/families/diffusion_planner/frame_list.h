@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/core/format.h"
+
 namespace dtk::diffusion_planner {
 
 /// Paths as texts: std::filesystem::path takes several times the memory, and there may be millions.
@@ -16,7 +18,7 @@ struct FrameList {
 
   /// Where frame `index` was named, for the beginning of a message: "list.json: entry 3: ", or nothing.
   std::string place(size_t index) const {
-    return list.empty() ? "" : list.string() + ": entry " + std::to_string(index) + ": ";
+    return list.empty() ? "" : fmt::format("{}: entry {}: ", list.string(), index);
   }
 };
 

@@ -102,9 +102,10 @@ RunData open_frames(const LoadedConfig& loaded) {
   if (!data.held_out.empty()) {
     std::error_code none;
     if (std::filesystem::equivalent(data.held_out, data.frames, none)) {
-      throw ConfigError(location_of(loaded, "data.held_out") + "data.held_out = " + data.held_out +
-                        " names the frames that data.frames does, and is to be of others; hold some out, or "
-                        "leave data.held_out out");
+      throw ConfigError(
+          fmt::format("{}data.held_out = {} names the frames that data.frames does, and is to be of others; "
+                      "hold some out, or leave data.held_out out",
+                      location_of(loaded, "data.held_out"), data.held_out));
     }
     opened.split.held_out = frames_of(loaded, "data.held_out", data.held_out);
   }

@@ -41,7 +41,7 @@ std::string index_text(const NpzArray& array, uint64_t at) {
 }
 
 [[noreturn]] void fail(const std::string& path, const NpzArray& array, const std::string& what) {
-  throw DataError(path + ": array \"" + array.key + "\" " + what + make_again);
+  throw DataError(fmt::format("{}: array \"{}\" {}{}", path, array.key, what, make_again));
 }
 
 /// The first value that is not finite: its exponent is all ones. By bits and in blocks, which compilers
@@ -67,7 +67,7 @@ void check_values(const std::string& path, const NpzArray& array, const void* da
     const auto bad = first_not_finite(values, count);
     if (!bad) return;
     const std::string seen = std::isnan(values[*bad]) ? "NaN" : values[*bad] > 0 ? "infinity" : "-infinity";
-    fail(path, array, "holds " + seen + " at " + index_text(array, *bad) + "; allowed: finite numbers");
+    fail(path, array, fmt::format("holds {} at {}; allowed: finite numbers", seen, index_text(array, *bad)));
   } else if (array.type == c10::ScalarType::Bool) {
     const auto* const values = static_cast<const unsigned char*>(data);
     const auto* const bad =
@@ -141,9 +141,9 @@ void Frames::check_is_there(size_t index) const {
   std::error_code error;
   const fs::file_status status = fs::status(list_.frames[index], error);
   if (fs::is_regular_file(status)) return;
-  throw DataError(list_.place(index) + list_.frames[index] +
-                  (fs::exists(status) ? ": not a regular file" : ": no such file") +
-                  "; take it out of the list, or put the frame there");
+  throw DataError(fmt::format("{}{}{}; take it out of the list, or put the frame there", list_.place(index),
+                              list_.frames[index],
+                              fs::exists(status) ? ": not a regular file" : ": no such file"));
 }
 
 void Frames::check_files() const {

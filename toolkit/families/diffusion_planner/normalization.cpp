@@ -7,6 +7,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/io/json.h"
 
@@ -66,8 +67,8 @@ class Reader {
     for (const auto& [key, entry] : json.items()) {
       const auto known = published_.find(key);
       if (known == published_.end()) {
-        fail("the key " + in_quotes(key) + " is unknown; allowed: " + listed(keys_of(published_), " and ") +
-             "; remove it, or correct its name");
+        fail(fmt::format("the key {} is unknown; allowed: {}; remove it, or correct its name", in_quotes(key),
+                         listed(keys_of(published_), " and ")));
       }
       scales[key] = scale(key, entry, known->second);
     }
@@ -78,11 +79,12 @@ class Reader {
 
  private:
   FeatureScale scale(const std::string& key, const Json& entry, const FeatureScale& known) const {
-    if (!entry.is_object()) fail(in_quotes(key) + ": one JSON " + entry.type_name() + wanted_scales);
+    if (!entry.is_object())
+      fail(fmt::format("{}: one JSON {}{}", in_quotes(key), entry.type_name(), wanted_scales));
     for (const auto& [name, list] : entry.items()) {
       if (name != "mean" && name != "std")
-        fail(in_quotes(key) + ": the key " + in_quotes(name) +
-             " is unknown; allowed: mean and std; remove it");
+        fail(fmt::format("{}: the key {} is unknown; allowed: mean and std; remove it", in_quotes(key),
+                         in_quotes(name)));
     }
     return {numbers(key, entry, "mean", known.mean), numbers(key, entry, "std", known.std)};
   }
@@ -91,32 +93,39 @@ class Reader {
                              const std::vector<float>& known) const {
     const std::string where = in_quotes(key) + ": " + name;
     const auto list = entry.find(name);
-    if (list == entry.end()) fail(where + " is missing; allowed: " + counted(known.size()) + "; add it");
+    if (list == entry.end())
+      fail(fmt::format("{} is missing; allowed: {}; add it", where, counted(known.size())));
     if (!list->is_array()) {
-      fail(where + " is one JSON " + list->type_name() + "; allowed: a list of " + counted(known.size()));
+      fail(fmt::format("{} is one JSON {}; allowed: a list of {}", where, list->type_name(),
+                       counted(known.size())));
     }
     if (list->size() != known.size()) {
-      fail(where + " has " + counted(list->size()) + "; allowed: " + counted(known.size()) +
-           ", one for each feature; take the file of this model, or choose the preset that it is for");
+      fail(
+          fmt::format("{} has {}; allowed: {}, one for each feature; take the file of this model, or choose "
+                      "the preset that it is for",
+                      where, counted(list->size()), counted(known.size())));
     }
     std::vector<float> values;
     for (const Json& value : *list) {
-      values.push_back(number(where + "[" + std::to_string(values.size()) + "]", value, name == "std"));
+      values.push_back(number(fmt::format("{}[{}]", where, values.size()), value, name == "std"));
       const float wants = known[values.size() - 1];
       if (fixed.count(key) == 0 || values.back() == wants) continue;
-      fail(where + "[" + std::to_string(values.size() - 1) + "] is " + json_line(value) + "; allowed: " +
-           number_text(wants) + ", the published one, in whose unit losses and sampler compute");
+      fail(fmt::format(
+          "{}[{}] is {}; allowed: {}, the published one, in whose unit losses and sampler compute", where,
+          values.size() - 1, json_line(value), number_text(wants)));
     }
     return values;
   }
 
   float number(const std::string& where, const Json& value, bool above_zero) const {
     constexpr const char* allowed = "; allowed: a number that is finite in float32";
-    if (value.is_string()) fail(where + " is " + in_quotes(value.get<std::string>()) + allowed);
-    if (!value.is_number()) fail(where + " is one JSON " + value.type_name() + allowed);
+    if (value.is_string())
+      fail(fmt::format("{} is {}{}", where, in_quotes(value.get<std::string>()), allowed));
+    if (!value.is_number()) fail(fmt::format("{} is one JSON {}{}", where, value.type_name(), allowed));
     const auto number = static_cast<float>(value.get<double>());
-    if (!std::isfinite(number)) fail(where + " is " + json_line(value) + allowed);
-    if (above_zero && !(number > 0)) fail(where + " is " + json_line(value) + "; allowed: a number above 0");
+    if (!std::isfinite(number)) fail(fmt::format("{} is {}{}", where, json_line(value), allowed));
+    if (above_zero && !(number > 0))
+      fail(fmt::format("{} is {}; allowed: a number above 0", where, json_line(value)));
     return number;
   }
 
@@ -140,8 +149,8 @@ std::string list_text(const std::vector<float>& values) {
 }
 
 std::string entry_text(const std::string& key, const FeatureScale& scale) {
-  return "  " + in_quotes(key) + ": {\"mean\": " + list_text(scale.mean) +
-         ", \"std\": " + list_text(scale.std) + "}";
+  return fmt::format("  {}: {{\"mean\": {}, \"std\": {}}}", in_quotes(key), list_text(scale.mean),
+                     list_text(scale.std));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 
@@ -92,7 +93,7 @@ class Hints {
 
   void add(const std::string& option, int64_t in_file, int64_t in_model) {
     if (in_file != in_model && in_file > 0)
-      settings_.push_back("diffusion_planner." + option + " = " + std::to_string(in_file));
+      settings_.push_back(fmt::format("diffusion_planner.{} = {}", option, in_file));
   }
 
   const Shapes& file_;

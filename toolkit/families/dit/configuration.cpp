@@ -8,6 +8,7 @@
 #include "toolkit/config/defaults.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/respacing.h"
@@ -82,28 +83,29 @@ void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitPr
     }
   }
   if (keys.empty()) return;
-  rules.fail(keys.front(), listed(keys, " and ") + is_or_are(keys) + "fixed by model.name = " +
-                               toml_text(options_of(rules.config()).model.name) + "; " + rules.removal(keys) +
-                               ", or " + advise("model.name", toml_text(models::DitPreset::custom)));
+  rules.fail(keys.front(),
+             fmt::format("{}{}fixed by model.name = {}; {}, or {}", listed(keys, " and "), is_or_are(keys),
+                         toml_text(options_of(rules.config()).model.name), rules.removal(keys),
+                         advise("model.name", toml_text(models::DitPreset::custom))));
 }
 
 void check_diffusion(const RuleCheck& rules) {
   const DiffusionOptions& diffusion = options_of(rules.config()).diffusion;
   if (is_gaussian(diffusion.objective) && diffusion.betas == BetaKind::linear &&
       diffusion.steps < kMinLinearSteps) {
-    rules.fail("diffusion.steps",
-               "diffusion.steps = " + toml_text(diffusion.steps) +
-                   " is too few for diffusion.betas = \"linear\", the last of which would reach "
-                   "1; allowed: at least " +
-                   std::to_string(kMinLinearSteps) + ", or " + advise("diffusion.betas", "\"cosine\""));
+    rules.fail(
+        "diffusion.steps",
+        fmt::format("diffusion.steps = {} is too few for diffusion.betas = \"linear\", the last of which "
+                    "would reach 1; allowed: at least {}, or {}",
+                    toml_text(diffusion.steps), kMinLinearSteps, advise("diffusion.betas", "\"cosine\"")));
   }
   const SamplerKind sampler = options_of(rules.config()).sampler.sampler;
   if (draws_from(sampler, diffusion.objective)) return;
   rules.fail("sample.sampler",
-             "sample.sampler = " + toml_text(sampler) +
-                 " does not draw from a model of diffusion.objective = " + toml_text(diffusion.objective) +
-                 "; allowed: " + sampler_choices(diffusion.objective) + "; " +
-                 rules.removal({"sample.sampler"}) + " to have the first, or change diffusion.objective");
+             fmt::format("sample.sampler = {} does not draw from a model of diffusion.objective = {}; "
+                         "allowed: {}; {} to have the first, or change diffusion.objective",
+                         toml_text(sampler), toml_text(diffusion.objective),
+                         sampler_choices(diffusion.objective), rules.removal({"sample.sampler"})));
 }
 
 void check_respacing(const RuleCheck& rules, const std::string& text, int64_t all) {
@@ -115,10 +117,11 @@ void check_respacing(const RuleCheck& rules, const std::string& text, int64_t al
     rules.fail("sample.respacing", seen + ": " + problem.what());
   }
   if (kept == rules.config().sample.steps) return;
-  rules.fail("sample.steps", "sample.steps = " + toml_text(rules.config().sample.steps) +
-                                 " does not agree with " + seen + ", which gives " + std::to_string(kept) +
-                                 " steps; " + rules.removal({"sample.steps"}) +
-                                 ", or change sample.respacing");
+  rules.fail(
+      "sample.steps",
+      fmt::format(
+          "sample.steps = {} does not agree with {}, which gives {} steps; {}, or change sample.respacing",
+          toml_text(rules.config().sample.steps), seen, kept, rules.removal({"sample.steps"})));
 }
 
 void check_sampler_steps(const RuleCheck& rules) {
@@ -128,26 +131,26 @@ void check_sampler_steps(const RuleCheck& rules) {
   if (!has_diffusion_steps(sampler.sampler)) return;
   if (sampler.respacing) return check_respacing(rules, *sampler.respacing, all);
   if (steps >= kMinDiffusionSteps && steps <= all) return;
-  rules.fail("sample.steps", "sample.steps = " + toml_text(steps) +
-                                 " is out of range with sample.sampler = " + toml_text(sampler.sampler) +
-                                 ", which goes through steps of the diffusion; allowed: [" +
-                                 std::to_string(kMinDiffusionSteps) + ", " + std::to_string(all) +
-                                 "] with diffusion.steps = " + toml_text(all));
+  rules.fail(
+      "sample.steps",
+      fmt::format("sample.steps = {} is out of range with sample.sampler = {}, which goes through steps of "
+                  "the diffusion; allowed: [{}, {}] with diffusion.steps = {}",
+                  toml_text(steps), toml_text(sampler.sampler), kMinDiffusionSteps, all, toml_text(all)));
 }
 
 void check_sampling(const RuleCheck& rules) {
   const GridOptions& grid = options_of(rules.config()).grid;
   if (grid.guidance > 1 && options_of(rules.config()).model.class_dropout == 0) {
     rules.fail(rules.written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
-               "sample.guidance = " + toml_text(grid.guidance) +
-                   " needs a null label, and model.class_dropout = 0 trains none; " +
-                   advise("sample.guidance", "1") + ", or model.class_dropout above 0");
+               fmt::format("sample.guidance = {} needs a null label, and model.class_dropout = 0 trains "
+                           "none; {}, or model.class_dropout above 0",
+                           toml_text(grid.guidance), advise("sample.guidance", "1")));
   }
   if (grid.cfg_channels > options_of(rules.config()).model.channels) {
     const std::string channels = toml_text(options_of(rules.config()).model.channels);
-    rules.fail("sample.cfg_channels", "sample.cfg_channels = " + toml_text(grid.cfg_channels) +
-                                          " is more than the model has; allowed: [0, " + channels +
-                                          "] with model.channels = " + channels + " (0 guides all)");
+    rules.fail("sample.cfg_channels", fmt::format("sample.cfg_channels = {} is more than the model has; "
+                                                  "allowed: [0, {}] with model.channels = {} (0 guides all)",
+                                                  toml_text(grid.cfg_channels), channels, channels));
   }
 }
 
@@ -163,7 +166,8 @@ void check_grids(const RuleCheck& rules) {
   try {
     if (grid.classes) ClassChoice(*grid.classes, options_of(rules.config()).model.classes);
   } catch (const std::invalid_argument& problem) {
-    rules.fail("sample.classes", "sample.classes = " + toml_text(*grid.classes) + ": " + problem.what());
+    rules.fail("sample.classes",
+               fmt::format("sample.classes = {}: {}", toml_text(*grid.classes), problem.what()));
   }
 }
 
@@ -185,9 +189,9 @@ void check_files_are_read(const RuleCheck& rules) {
   only_for({ImageKind::images}, "data.folder", data.folder);
   only_for({ImageKind::latents}, "data.latents", data.latents);
   if (keys.empty()) return;
-  rules.fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with " +
-                               setting("data.kind", kind) + "; " + rules.removal(keys) +
-                               ", or change data.kind");
+  rules.fail(keys.front(),
+             fmt::format("{}{}not read with {}; {}, or change data.kind", listed(values, " and "),
+                         is_or_are(keys), setting("data.kind", kind), rules.removal(keys)));
 }
 
 void check_data_options(const RuleCheck& rules) {
@@ -195,8 +199,8 @@ void check_data_options(const RuleCheck& rules) {
   const OnCorrupt on_corrupt = rules.config().data.on_corrupt;
   const ImageOptions& data = options_of(rules.config()).data;
   const auto no_use = [&](const std::string& key, const auto& value, const std::string& why = "") {
-    rules.fail(key, setting(key, value) + " has no use with " + setting("data.kind", kind) + why + "; " +
-                        rules.removal({key}) + ", or change data.kind");
+    rules.fail(key, fmt::format("{} has no use with {}{}; {}, or change data.kind", setting(key, value),
+                                setting("data.kind", kind), why, rules.removal({key})));
   };
   if (data.latent_shift != 0.0 && kind != ImageKind::latents) no_use("data.latent_shift", data.latent_shift);
   if (data.latent_scale != 1.0 && kind != ImageKind::latents) no_use("data.latent_scale", data.latent_scale);
@@ -206,9 +210,11 @@ void check_data_options(const RuleCheck& rules) {
   if (data.convert != Convert::none && kind != ImageKind::images) no_use("data.convert", data.convert);
   if (data.strict_folder && kind != ImageKind::images) no_use("data.strict_folder", true);
   if (data.convert == Convert::rgb && options_of(rules.config()).model.channels != 3) {
-    rules.fail("data.convert", "data.convert = \"rgb\" gives images of 3 channels, and model.channels = " +
-                                   toml_text(options_of(rules.config()).model.channels) + "; " +
-                                   rules.removal({"data.convert"}) + ", or " + advise("model.channels", "3"));
+    rules.fail(
+        "data.convert",
+        fmt::format("data.convert = \"rgb\" gives images of 3 channels, and model.channels = {}; {}, or {}",
+                    toml_text(options_of(rules.config()).model.channels), rules.removal({"data.convert"}),
+                    advise("model.channels", "3")));
   }
   if (on_corrupt != OnCorrupt::error && kind != ImageKind::images) no_use("data.on_corrupt", on_corrupt);
 }
@@ -289,8 +295,9 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   const auto size = models::published_size(model);
   if (!size) return "";
   const auto text = [&](const std::string& name, int64_t value) {
-    return key == "model." + name ? name + " = " + toml_text(value) + " (" + policies::text_of(model) + ")"
-                                  : std::string();
+    return key == "model." + name
+               ? fmt::format("{} = {} ({})", name, toml_text(value), policies::text_of(model))
+               : std::string();
   };
   return text("depth", size->depth) + text("hidden", size->hidden) + text("heads", size->heads) +
          text("patch", size->patch);

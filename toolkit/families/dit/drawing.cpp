@@ -29,8 +29,8 @@ void choose_sampler(DrawOptions& options, const RunConfig& config, const SampleA
   const Prediction objective = options_of(config).diffusion.objective;
   const auto sampler = policies::parse_enum<SamplerKind>(*asked);
   if (!sampler || !draws_from(*sampler, objective)) {
-    throw ConfigError("--sampler " + *asked + ": this model was trained with objective " +
-                      policies::text_of(objective) + "; allowed: " + sampler_choices(objective));
+    throw ConfigError(fmt::format("--sampler {}: this model was trained with objective {}; allowed: {}",
+                                  *asked, policies::text_of(objective), sampler_choices(objective)));
   }
   options.sampler.sampler = *sampler;
 }
@@ -39,7 +39,7 @@ int64_t steps_of(const std::string& respacing, int64_t all) {
   try {
     return static_cast<int64_t>(respaced_steps(respacing, all).size());
   } catch (const std::invalid_argument& problem) {
-    throw ConfigError("--respacing " + respacing + ": " + problem.what());
+    throw ConfigError(fmt::format("--respacing {}: {}", respacing, problem.what()));
   }
 }
 
@@ -68,8 +68,8 @@ void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArg
 // What the run says of these belongs to its own sampler; what the command line says must have a use.
 void choose_gaussian_options(DrawOptions& options, const SampleArguments& arguments) {
   const auto refuse = [&](const std::string& name, const std::string& instead) {
-    throw ConfigError(name + " has no use with the sampler " + policies::text_of(options.sampler.sampler) +
-                      "; remove it" + instead);
+    throw ConfigError(fmt::format("{} has no use with the sampler {}; remove it{}", name,
+                                  policies::text_of(options.sampler.sampler), instead));
   };
   const bool gaussian = has_diffusion_steps(options.sampler.sampler);
   const auto clip_x0 = arguments.given<bool>("clip-x0");

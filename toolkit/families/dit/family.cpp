@@ -31,8 +31,7 @@ std::string drawn_text(const RunConfig& config) {
 std::string grid_arguments(const RunConfig& config) {
   const auto& asked = options_of(config).grid.classes;
   const std::string classes = asked ? *asked : fmt::format("0-{}", grid_classes(config).count() - 1);
-  return "--classes " + shell_quoted(classes) + " --per-class " +
-         std::to_string(options_of(config).grid.per_class);
+  return fmt::format("--classes {} --per-class {}", shell_quoted(classes), options_of(config).grid.per_class);
 }
 
 class Family final : public Configuration {

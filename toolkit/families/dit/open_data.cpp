@@ -27,32 +27,33 @@ using policies::advise;
 void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
   if (is_set) return;
   const std::string place = location_of(loaded, key);
-  throw ConfigError((place.empty() ? location_of(loaded, "data.kind") : place) + key +
-                    " is not set; data.kind = \"" + loaded.config.data.kind +
-                    "\" needs it; set it, or change data.kind");
+  throw ConfigError(fmt::format("{}{} is not set; data.kind = \"{}\" needs it; set it, or change data.kind",
+                                place.empty() ? location_of(loaded, "data.kind") : place, key,
+                                loaded.config.data.kind));
 }
 
 void check_shape(const LoadedConfig& loaded, const ImageSource& source, const std::string& data_key) {
   const models::DitOptions& model = options_of(loaded.config).model;
   const std::string seen = shape_text(source.channels(), source.height(), source.width());
   if (source.height() != source.width()) {
-    throw ConfigError(location_of(loaded, data_key) + "data: samples are " + seen +
-                      " (channels x height x width); allowed: square samples, as model.image_size is both "
-                      "sides; crop or pad them");
+    throw ConfigError(
+        fmt::format("{}data: samples are {} (channels x height x width); allowed: square samples, as "
+                    "model.image_size is both sides; crop or pad them",
+                    location_of(loaded, data_key), seen));
   }
   if (source.channels() == model.channels && source.height() == model.image_size) return;
   const std::string key = source.channels() == model.channels ? "model.image_size" : "model.channels";
   const bool maybe_moments =
       image_kind(loaded.config) == ImageKind::latents && source.channels() == 2 * model.channels;
-  throw ConfigError(
-      location_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
-      shape_text(model.channels, model.image_size, model.image_size) + "; " +
-      advise("model.channels", std::to_string(source.channels())) + " and " +
-      advise("model.image_size", std::to_string(source.height())) +
-      (maybe_moments ? ". If these are means and deviations of an autoencoder, store a sample or "
-                       "the mean of each, " +
-                           std::to_string(model.channels) + " channels"
-                     : ""));
+  throw ConfigError(fmt::format(
+      "{}data: samples are {}, model.channels and model.image_size say {}; {} and {}{}",
+      location_of(loaded, key), seen, shape_text(model.channels, model.image_size, model.image_size),
+      advise("model.channels", std::to_string(source.channels())),
+      advise("model.image_size", std::to_string(source.height())),
+      maybe_moments ? ". If these are means and deviations of an autoencoder, store a sample or "
+                      "the mean of each, " +
+                          std::to_string(model.channels) + " channels"
+                    : ""));
 }
 
 // A run that goes on cannot have another model.
@@ -60,13 +61,13 @@ void check_classes(const LoadedConfig& loaded, const ImageSource& source, bool g
   const int64_t classes = options_of(loaded.config).model.classes;
   if (source.classes() <= classes) return;
   const std::string more = std::to_string(source.classes());
-  throw ConfigError(location_of(loaded, "model.classes") + "data: samples have " + more +
-                    " classes, model.classes says " + std::to_string(classes) +
-                    (goes_on
-                         ? ", and a run that goes on keeps its model; take the new classes away again, or "
-                           "begin a new run with model.classes = " +
-                               more
-                         : "; " + advise("model.classes", more)));
+  throw ConfigError(
+      fmt::format("{}data: samples have {} classes, model.classes says {}{}",
+                  location_of(loaded, "model.classes"), more, classes,
+                  goes_on ? ", and a run that goes on keeps its model; take the new classes away again, or "
+                            "begin a new run with model.classes = " +
+                                more
+                          : "; " + advise("model.classes", more)));
 }
 
 void check_grid(const LoadedConfig& loaded, const ImageSource& source) try {

@@ -27,7 +27,8 @@ std::string peft_name(const std::string& name) {
   if (!name.starts_with(kProjector))
     return begin + "model.language_model." + name.substr(std::string("model.").size());
   const std::string number = name.substr(kProjector.size(), 1) == "0" ? "1" : "2";
-  return begin + "model.multi_modal_projector.linear_" + number + name.substr(kProjector.size() + 1);
+  return fmt::format("{}model.multi_modal_projector.linear_{}{}", begin, number,
+                     name.substr(kProjector.size() + 1));
 }
 
 // What is trained beside the adapters: what its tensors' names begin with, and how peft calls it.
@@ -42,7 +43,7 @@ std::vector<std::pair<std::string_view, const char*>> trained_beside(const RunCo
 }  // namespace
 
 void refuse_without_adapters(const std::string& argument, const std::string& name) {
-  throw ConfigError(argument + ": " + name + " have no adapters; leave it out");
+  throw ConfigError(fmt::format("{}: {} have no adapters; leave it out", argument, name));
 }
 
 std::pair<std::string, bool> adapted_module(const std::string& name) {
@@ -57,8 +58,9 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
   const auto beside = trained_beside(config);
   if (trains(config, Part::projector) && options_of(config).model.projector_depth() != 2) {
     throw ConfigError(
-        "--adapter: " + weights.name + " have a projector of kind \"" + options_of(config).model.projector +
-        "\", and transformers knows \"mlp2x_gelu\" alone; write the whole model with --merge --out");
+        fmt::format("--adapter: {} have a projector of kind \"{}\", and transformers knows \"mlp2x_gelu\" "
+                    "alone; write the whole model with --merge --out",
+                    weights.name, options_of(config).model.projector));
   }
   AdapterFiles files;
   for (const StoredTensor& tensor : with_own_names(weights).tensors) {
@@ -108,24 +110,25 @@ void check_adapter(const Weights& weights, const RunConfig& config) {
                     begin, number("r"), number("lora_alpha"), lora.r, lora.alpha));
   }
   if (json.value("peft_type", "LORA") != "LORA")
-    throw ConfigError(begin + " are of kind " + in_quotes(json.value("peft_type", "")) +
-                      "; allowed: \"LORA\"");
+    throw ConfigError(
+        fmt::format("{} are of kind {}; allowed: \"LORA\"", begin, in_quotes(json.value("peft_type", ""))));
   // Others change the weights that adapters lie beside.
   const auto drawn = json.find("init_lora_weights");
   const bool keeps_base =
       drawn == json.end() || drawn->is_null() || drawn->is_boolean() || *drawn == "gaussian";
   if (!keeps_base) {
-    throw ConfigError(begin + " were drawn by " + drawn->dump() +
-                      ", which changes what they lie beside; name adapters that were not, or weights with "
-                      "these joined in");
+    throw ConfigError(
+        fmt::format("{} were drawn by {}, which changes what they lie beside; name adapters that were not, "
+                    "or weights with these joined in",
+                    begin, drawn->dump()));
   }
   for (const char* const key :
        {"use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
     const auto found = json.find(key);
     const bool is_off = found == json.end() || found->is_null() || *found == false || found->empty();
     if (!is_off)
-      throw ConfigError(begin + " are described with " + in_quotes(key) +
-                        ", which no [llava.lora] computes; name others");
+      throw ConfigError(fmt::format("{} are described with {}, which no [llava.lora] computes; name others",
+                                    begin, in_quotes(key)));
   }
 }
 

@@ -46,9 +46,9 @@ class Answers final : public TensorDrawing {
     for (const Dialogue& question : questions_) {
       for (const std::string& name : question.pictures) {
         if (!files.exists(folder_ / name) || files.is_folder(folder_ / name))
-          throw DataError("--ask " + list + ": " + in_quotes(name) +
-                          ": no such file; pictures are looked for in " + shown(folder_) +
-                          ", or where --pictures says");
+          throw DataError(fmt::format(
+              "--ask {}: {}: no such file; pictures are looked for in {}, or where --pictures says", list,
+              in_quotes(name), shown(folder_)));
       }
     }
     constexpr int64_t kAnyLength = 1 << 20;

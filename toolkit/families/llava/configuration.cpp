@@ -126,7 +126,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
     std::decay_t<decltype(values)>::fields(
         values, [&](const std::string& name, const auto& value, const auto&...) {
           if (key == table + "." + name && is_set(value))
-            line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
+            line = fmt::format("{} = {} ({})", name, toml_text(value), policies::text_of(model.preset));
         });
   };
   look("llava.vision", sizes.vision);

@@ -23,7 +23,7 @@ struct AdaptersOf {
 std::optional<Packing> packing_of(const std::string& word) {
   if (word.empty()) return std::nullopt;
   if (const auto packing = policies::parse_enum<Packing>(word)) return packing;
-  throw ConfigError("--pack " + word + ": allowed: " + policies::choices_of<Packing>());
+  throw ConfigError(fmt::format("--pack {}: allowed: {}", word, policies::choices_of<Packing>()));
 }
 
 bool is_matrix_of_decoder(const StoredTensor& tensor) {
@@ -68,9 +68,10 @@ std::string lost_by_export(const RunConfig& config, const ExportChanges& changes
   const bool packs_other =
       !changes.pack.empty() && (changes.merge || changes.pack != policies::text_of(base));
   if (packs_other) {
-    return "the decoder's matrices are packed as " + changes.pack +
-           (changes.merge ? " with their adapters" : "") +
-           ", which they were not in training: answers may differ from the run's";
+    return fmt::format(
+        "the decoder's matrices are packed as {}{}, which they were not in training: answers may differ from "
+        "the run's",
+        changes.pack, changes.merge ? " with their adapters" : "");
   }
   if (!changes.merge || !models::is_packed(base)) return "";
   return "the adapters were trained beside a base in " + std::string(policies::text_of(base)) +

@@ -27,8 +27,9 @@ constexpr std::array<std::pair<const char*, int64_t SampleSize::*>, 4> kKeptFigu
      {"labels", &SampleSize::labels}}};
 
 [[noreturn]] void refuse_lengths(const std::filesystem::path& file, const std::string& what) {
-  throw LengthsError(shown(file) + ": " + what +
-                     "; llava.data.lengths names a file that a start writes: remove it, or name another");
+  throw LengthsError(
+      fmt::format("{}: {}; llava.data.lengths names a file that a start writes: remove it, or name another",
+                  shown(file), what));
 }
 
 std::string hash_of(FileSystem& files, const std::filesystem::path& file) {

@@ -87,9 +87,9 @@ class Group {
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(
-        begin_ + ": tensor " + in_quotes(codes_.name) + " " + what +
-        "; allowed: nf4 in blocks of 64 and int8, as bitsandbytes packs them; get the file again, or "
-        "name weights that are not packed");
+        fmt::format("{}: tensor {} {}; allowed: nf4 in blocks of 64 and int8, as bitsandbytes packs them; "
+                    "get the file again, or name weights that are not packed",
+                    begin_, in_quotes(codes_.name), what));
   }
 
   const StoredTensor& at_end(const Parts& beside, const char* end) const {

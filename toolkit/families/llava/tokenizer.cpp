@@ -33,7 +33,8 @@ size_t byte_of(const std::string& text, const std::filesystem::path& file) {
   const char* const begin = text.data() + 3;
   const bool is_long = text.size() == 6 && text.starts_with("<0x") && text.back() == '>';
   if (is_long && std::from_chars(begin, begin + 2, value, 16).ptr == begin + 2) return value;
-  throw DataError(shown(file) + ": no SentencePiece model: its byte " + in_quotes(text) + " is none");
+  throw DataError(
+      fmt::format("{}: no SentencePiece model: its byte {} is none", shown(file), in_quotes(text)));
 }
 
 // Bytes of the UTF-8 character that a text begins with, one for what is none.
@@ -207,8 +208,10 @@ std::vector<Token> Tokenizer::encode(std::string_view text) const {
     }
   }
   if (const std::string back = decode(ids); back != text) {
-    throw DataError("the tokenizer cannot write " + in_quotes(text) + " back, and gives " + in_quotes(back) +
-                    "; use a SentencePiece model that knows its letters, with byte fallback");
+    throw DataError(
+        fmt::format("the tokenizer cannot write {} back, and gives {}; use a SentencePiece model that knows "
+                    "its letters, with byte fallback",
+                    in_quotes(text), in_quotes(back)));
   }
   return tokens;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/llava/adapter_files.h"
 #include "toolkit/families/llava/batch.h"
@@ -117,12 +118,12 @@ void TrainableLlava::check_fit(const Weights& weights) const {
     Shape in_file, in_model;
     const auto differs = [&](const std::string& key, const std::string& name, size_t dimensions, size_t at) {
       if (in_both(file, own, name, dimensions, in_file, in_model) && in_file[at] != in_model[at])
-        settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(in_file[at]);
+        settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", key, in_file[at]);
     };
     const auto counts = [&](const std::string& key, const std::string& prefix) {
       const int64_t there = count_parts(file, prefix);
       if (there > 0 && there != count_parts(own, prefix))  // none: of another model
-        settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(there);
+        settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", key, there);
     };
     differs("llava.text.vocabulary", "model.embed_tokens.weight", 2, 0);
     differs("llava.text.hidden", "model.embed_tokens.weight", 2, 1);

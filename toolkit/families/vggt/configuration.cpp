@@ -4,6 +4,7 @@
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/vggt/options.h"
 
@@ -78,7 +79,7 @@ std::string Configuration::derived_value(const RunConfig& config, const std::str
   std::string line;
   models::VggtOptions::fields(sizes, [&](const std::string& name, const auto& value, const auto&...) {
     if (key == "vggt." + name && is_set(value))
-      line = name + " = " + toml_text(value) + " (" + policies::text_of(model.preset) + ")";
+      line = fmt::format("{} = {} ({})", name, toml_text(value), policies::text_of(model.preset));
   });
   return line;
 }

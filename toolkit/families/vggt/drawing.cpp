@@ -25,8 +25,8 @@ void choose_heads(models::VggtOptions& model, const std::string& list) {
   for (const std::string& part : split(list, ',')) {
     const auto head = policies::parse_enum<Head>(part);
     if (!head)
-      throw ConfigError("--heads " + list + ": " + in_quotes(part) +
-                        " is no head; allowed: " + policies::choices_of<Head>());
+      throw ConfigError(fmt::format("--heads {}: {} is no head; allowed: {}", list, in_quotes(part),
+                                    policies::choices_of<Head>()));
     model.camera |= head == Head::camera;
     model.depths |= head == Head::depth;
     model.points |= head == Head::points;

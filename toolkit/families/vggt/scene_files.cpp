@@ -56,8 +56,8 @@ void SceneFiles::check_folder(FileSystem& files, const fs::path& folder, bool ra
   for (const char* const name : {kCameras, "depth.npy", "depth_confidence.npy", kDepthPictures, "points.npy",
                                  "points_confidence.npy", kPoints}) {
     if (files.exists(folder / named(name, random)))
-      throw ConfigError("--out " + folder.string() + ": holds " + named(name, random) +
-                        " already; name another folder");
+      throw ConfigError(fmt::format("--out {}: holds {} already; name another folder", folder.string(),
+                                    named(name, random)));
   }
   if (files.exists(folder) && !files.is_folder(folder))
     throw ConfigError("--out " + folder.string() + ": is a file; name a folder");

@@ -6,6 +6,7 @@
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/vggt/losses.h"
 #include "toolkit/families/vggt/options.h"
@@ -93,7 +94,7 @@ void TrainableVggt::check_fit(const Weights& weights) const {
     std::string settings;
     Shape in_file, in_model;
     const auto say = [&](const std::string& key, int64_t value) {
-      settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(value);
+      settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", key, value);
     };
     if (in_both(file, own, "aggregator.patch_embed.cls_token", 3, in_file, in_model) &&
         in_file[2] != in_model[2])

@@ -227,7 +227,7 @@ at::Tensor Dit::forward_guided(const at::Tensor& x, const at::Tensor& t, const a
         "guidance needs the null label, which a model with class_dropout = 0 has not");
   }
   if (guided_channels < 0 || guided_channels > options_.channels) {
-    throw std::invalid_argument("cfg_channels = " + std::to_string(guided_channels) +
+    throw std::invalid_argument("guided_channels = " + std::to_string(guided_channels) +
                                 "; allowed: 0 (all) to " + std::to_string(options_.channels));
   }
   const int64_t guided = guided_channels == 0 ? options_.channels : guided_channels;

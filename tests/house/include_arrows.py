@@ -26,6 +26,7 @@ KERNELS = {".cu", ".cuh"}
 CUDA = ("cuda_runtime.h", "cuda_bf16.h", "cuda_fp16.h")
 MAY_USE_TOOLKIT = ("toolkit", "tests", "benchmarks", "examples")
 ABOVE = {
+    "tests/support": ("tests/", "toolkit/", "models/", "policies/"),
     "examples": ("examples/", "toolkit/"),
     "benchmarks": ("benchmarks/", "examples/", "tests/support/", "toolkit/"),
 }

@@ -4,6 +4,7 @@ import unittest
 
 import error_texts
 import family_names
+import include_arrows
 import joined_texts
 import planner_names
 import policy_names
@@ -144,6 +145,18 @@ class JoinedTexts(TreeTest):
         )
         self.write("toolkit/launch/doctor.cpp", 'f(a + "b" + c + "d");\n')
         self.assertEqual(joined_texts.check(self.root), [])
+
+
+class BrokenPhrases(TreeTest):
+    def test_a_phrase_over_the_end_of_a_line(self):
+        self.assert_finds(words, "toolkit/run/bad.cpp", "\n// What backward computes\n  // again is freed.\n", "bad.cpp:2: computes again")
+        self.assert_finds(words, "toolkit/run/README.md", "A block is computed\nagain.\n", "README.md:1: computed again")
+        self.write("toolkit/run/good.cpp", "// It computes.\n\n// Again.\nint computes;\nint again;\n")
+        self.assertEqual(words.check(self.root), [])
+
+    def test_support_includes_no_benchmark(self):
+        self.write("benchmarks/support/a.h", "")
+        self.assert_finds(include_arrows, "tests/support/b.h", '#include "support/a.h"\n', "tests/support/ may not include benchmarks/support/a.h")
 
 
 class HiddenChoices(TreeTest):

@@ -94,7 +94,7 @@ TOOLKIT = rows(
         ("run", "one run, from its configuration to its folder", "*"),
         ("plan", "what a run would take: dit-plan's library", "*"),
         ("commands", "arguments and steps of the four programs", "*"),
-        ("programs", "the four programs: main(), terminal, processes", "*"),
+        ("programs", "the four programs and their launcher: main(), terminal, processes", "*"),
         ("distributed/nccl", "LibTorch's group of NCCL: a library that is loaded at run time", ""),
     ],
 )
@@ -111,7 +111,7 @@ HEADERS = {
         "report": "seam", "advice": "seam", "enabled": "seam", "byte_count": "seam", "enum_text": "seam", "taps": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks", "torch_versions": "hooks",
         "checkpoint_options": "activations", "policy_options": "set", "gradient_sums": "shard", "shard_options": "shard", "own_options": "set",
     },
-    "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},
+    "policies/planner": {"flops": "cost", "scratch": "cost"},
     "models": {"counted_forward": "seam"},
 }  # fmt: skip
 PUBLIC = {"policies": "policies", "planner": "policies/planner", "models": "models", "toolkit": "toolkit"}

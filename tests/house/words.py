@@ -170,13 +170,25 @@ def choice_offences(root: Path) -> list[str]:
     return found
 
 
+def broken_offences(root: Path, path: Path, lines: list[str]) -> list[str]:
+    """Phrases of prose that begin on one line and end on the next."""
+    found = []
+    for number, (line, after) in enumerate(zip(lines, lines[1:]), 1):
+        line, after = line.rstrip(), re.sub(r"^\s*(?://+|#)?\s*", "", after)
+        for pattern, now in PHRASES.items():
+            match = re.search(pattern, f"{line} {after}", re.IGNORECASE)
+            if match and match.start() < len(line) < match.end():
+                found.append(f"{tree.place(root, path, number)}: {match[0]}; today's word: {now}")
+    return found
+
+
 def phrase_offences(root: Path) -> list[str]:
     found = []
     for path in tree.files(root):
         where = path.relative_to(root).as_posix()
         if path.suffix in TEXTS and (is_read(where) or describes(where)):
             lines = path.read_text(encoding="utf-8").split("\n")
-            found += offences(root, path, lines, PHRASES, re.IGNORECASE)
+            found += offences(root, path, lines, PHRASES, re.IGNORECASE) + broken_offences(root, path, lines)
             found += offences(root, path, lines, whole_words(IDENTIFIERS))
     return found
 

@@ -57,8 +57,8 @@ bool is_within(const std::string& path, const std::string& module) {
   return path == module || path.starts_with(module + ".");
 }
 
-// FLOPs that a steady step recomputes of a module. Some always: of two that cost no product, computing
-// one again is less than both.
+// FLOPs that a steady step recomputes of a module. Some always: of two that cost no product, to
+// recompute one is less than both.
 int64_t flops_of(const planner::SimulationResult& plan, const std::string& module) {
   int64_t flops = 0;
   for (const auto& [path, again] : plan.recomputed) {

@@ -11,7 +11,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/run/out_of_memory.h"
-#include "toolkit/run/plan_run.h"
+#include "toolkit/run/start_plan.h"
 
 namespace dtk {
 namespace {
@@ -118,7 +118,7 @@ class ChoiceSearch {
     // What keep = "auto" is chosen by, and what a CPU's kernels are measured within.
     if (room_ && (device_.is_cpu() || placement_is_open(planned.config)))
       planned.config.memory.budget = ByteSize{*room_};
-    next.plan = plan_run(world_, planned, device_);
+    next.plan = start_plan(world_, planned, device_);
     if (!next.plan.refusal.empty()) return false;
     if (next.plan.placement) adopt_placement(next.loaded, *next.plan.placement);
     if (placement_is_open(next.loaded.config)) return false;

@@ -6,7 +6,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/largest_fit.h"
 #include "toolkit/report/memory_need.h"
-#include "toolkit/run/plan_run.h"
+#include "toolkit/run/start_plan.h"
 
 namespace dtk {
 
@@ -16,7 +16,7 @@ std::optional<int64_t> OtherFits::bytes_with(const std::function<void(RunConfig&
   LoadedConfig other = judged_.loaded;
   edit(other.config);
   if (judged_.plan.precision) other.config.policies.precision.cpu = *judged_.plan.precision;
-  const StartPlan planned = plan_run(world_, std::move(other), judged_.device);
+  const StartPlan planned = start_plan(world_, std::move(other), judged_.device);
   if (!planned.memory) return std::nullopt;
   return planned.need(judged_.with_host).bytes();
 }

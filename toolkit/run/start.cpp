@@ -19,7 +19,7 @@
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/other_fits.h"
 #include "toolkit/run/out_of_memory.h"
-#include "toolkit/run/plan_run.h"
+#include "toolkit/run/start_plan.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
 
@@ -192,7 +192,7 @@ std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWor
     if (placement_is_open(one.config)) one.config.policies.checkpoint.keep = policies::KeepWord::block;
     if (precision_is_open(one.config, device))
       one.config.policies.precision.cpu = policies::CpuPrecision::fp32;
-    const StartPlan plan = plan_run(world, std::move(one), device);
+    const StartPlan plan = start_plan(world, std::move(one), device);
     if (!plan.memory) return {std::nullopt, plan.why_not()};
     return {plan.need(/*with_host=*/false).bytes()};
   });
@@ -200,12 +200,12 @@ std::string resolve_level(LoadedConfig& loaded, c10::Device device, const RunWor
 
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {};
-  if (!precision_is_open(loaded.config, device)) return {plan_run(world, loaded, device)};
+  if (!precision_is_open(loaded.config, device)) return {start_plan(world, loaded, device)};
   StartPlans plans;
   for (const auto precision : {policies::CpuPrecision::fp32, policies::CpuPrecision::bf16}) {
     LoadedConfig one = loaded;
     one.config.policies.precision.cpu = precision;
-    plans.push_back(plan_run(world, one, device));
+    plans.push_back(start_plan(world, one, device));
     plans.back().precision = precision;
   }
   return plans;

@@ -30,8 +30,8 @@ void check(const std::vector<SegmentChoices>& chain) {
   }
 }
 
-// As many as can be kept, evenly by kept bytes: of each equal part of their range the one that computes least
-// again, and the first of all, which keeps least.
+// As many as can be kept, evenly by kept bytes: of each equal part of their range the one that recomputes
+// least, and the first of all, which keeps least.
 Front thinned(Front front) {
   if (front.size() <= kMaxPartials) return front;
   const auto parts = static_cast<double>(kMaxPartials - 1);

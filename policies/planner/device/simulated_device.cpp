@@ -107,7 +107,10 @@ void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void product(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool adds = op.operator_name().name == "aten::addmm";
-  KernelNeeds::instance().product(current_stream(), adds);
+  const Workspaces taken = KernelNeeds::instance().product(current_stream(), adds);
+  for (const int64_t bytes : {taken.cublas, taken.cublas_lt}) {
+    if (bytes > 0) SimulatedMemory::instance().take_for_good(bytes);
+  }
   note_uses(op, *stack);
   run_by_shapes(op, stack, kSimulated);
 }

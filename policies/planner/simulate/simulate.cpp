@@ -17,6 +17,7 @@
 #include "cost/flop_meter.h"
 #include "cost/kernel_needs.h"
 #include "device/device_memory.h"
+#include "device/term_list.h"
 
 namespace dtk::planner {
 namespace {
@@ -110,6 +111,9 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
        {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
     accounts->reset_phases("build");
   KernelNeeds::instance().begin(options.terms);
+  SimulatedMemory::instance().reset_peaks();
+  SimulatedMemory::instance().begin_segments();
+  PinnedMemory::instance().reset_peaks();
   ScratchBook::instance().begin(options.scratch, options.note_calls);
   bool ended = false;
   const EndOfPlan end = [&] {
@@ -125,7 +129,7 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
     result.scratch = ScratchBook::instance().planned();
     result.scratch.source = options.scratch_source;
     if (on_cpu) return;
-    result.terms = KernelNeeds::instance().terms();
+    result.terms = term_list(options.terms, KernelNeeds::instance().calls());
     result.reserved = SimulatedMemory::instance().reserved();
   };
   {

@@ -17,7 +17,7 @@ COPIED = (
     "examples/quickstart",
     "examples/support/quickstart.sh",
     "tests/run",
-    "tests/house/skips.py",
+    "tests/house/commands/skips.py",
 )
 TOOLS = "bash env cat sed awk dirname mkdir rm mv cp df realpath find sort tail chmod touch sleep ls".split()
 LOG = 'printf "%s %s\\n" "${0##*/}" "$*" >>"$CALLS"\n'

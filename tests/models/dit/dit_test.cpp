@@ -158,7 +158,7 @@ TEST_CASE("guidance on three channels equals the released code; on all channels 
   CHECK(worst_difference(guided(0).narrow(1, 4, 4), raw.narrow(1, 4, 4)) <= 9.79e-6);
   CHECK(worst_difference(guided(3).narrow(1, 3, 5), raw.narrow(1, 3, 5)) <= 9.79e-6);
   CHECK(worst_difference(guided(3), guided(0)) > 1e-2);  // the two forms do differ
-  CHECK_THROWS_WITH(guided(5), "cfg_channels = 5; allowed: 0 (all) to 4");
+  CHECK_THROWS_WITH(guided(5), "guided_channels = 5; allowed: 0 (all) to 4");
 }
 
 TEST_CASE("the guided output of the original is reproduced on its stored batch") {

@@ -12,8 +12,8 @@
 
 namespace dtk::models {
 
-/// Blocks of all encoders of sequences. They keep most of what backward needs, and are cheaper to compute
-/// again, for each byte, than any transformer block.
+/// Blocks of all encoders of sequences. They keep most of what backward needs, and are cheaper to
+/// recompute, for each byte, than any transformer block.
 std::vector<std::string> mixer_blocks(const DiffusionPlannerOptions& options);
 
 /// Blocks of attention: those over all objects of a scene, and the DiT's.

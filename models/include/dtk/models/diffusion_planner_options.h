@@ -10,7 +10,7 @@
 
 namespace dtk::models {
 
-/// A published model: `h` and `m` are two states of the fork whose planner drives in Autoware, `up` is the
+/// A published model: `h` and `m` are two states of the fork that Autoware drives by, `up` is the
 /// model as first published.
 enum class DiffusionPlannerPreset { h, m, up };
 constexpr auto enum_texts(DiffusionPlannerPreset) {

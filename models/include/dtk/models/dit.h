@@ -40,7 +40,9 @@ class Dit {
 
   /// Output with classifier-free guidance: the batch runs twice, with y and with the null label, and
   /// out = null + scale·(class - null) on the first `guided_channels` channels (0: all C), the class
-  /// output on the others. Shapes as forward(). Without gradients in mind: call under no-grad.
+  /// output on the others. Shapes as forward(). Without gradients in mind: call under no-grad. Throws as
+  /// forward(), and std::invalid_argument for a model of class_dropout = 0 and for `guided_channels` out of
+  /// 0 to C.
   at::Tensor forward_guided(const at::Tensor& x, const at::Tensor& t, const at::Tensor& y, double scale,
                             int64_t guided_channels) const;
 

@@ -1,8 +1,8 @@
-#include "toolkit/run/plan_run.h"
+#include "toolkit/run/start_plan.h"
 
 namespace dtk {
 
-StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
+StartPlan start_plan(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {std::nullopt, "nobody plans this run"};
   loaded.config.train.allow_thread_change = false;  // of no use in a new run
   loaded.config.data.allow_change = false;

@@ -9,6 +9,6 @@
 namespace dtk {
 
 /// Of a run that goes on: that of a new run.
-StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device);
+StartPlan start_plan(const RunWorld& world, LoadedConfig loaded, c10::Device device);
 
 }  // namespace dtk

@@ -1,10 +1,11 @@
+#include "device/term_list.h"
+
 #include <c10/util/StringUtil.h>
-#include <dtk/planner/device_terms.h>
 
 #include <algorithm>
-#include <utility>
+#include <set>
+#include <string>
 
-#include "cost/kernel_needs.h"
 #include "device/device_memory.h"
 
 namespace dtk::planner {
@@ -24,16 +25,6 @@ void add_measured(DeviceTerm& term, const DeviceTermOptions& options) {
     term.measured = term.measured.value_or(options.measured_on) + "; " + text;
   }
 }
-
-}  // namespace
-
-// Both as in parseChosenWorkspaceSize() and parseCUDABlasLtWorkspaceSize() of
-// aten/src/ATen/cuda/CublasHandlePool.cpp, where no environment variable says otherwise.
-int64_t cublas_workspace(int compute_capability) {
-  constexpr int kHopper = 90;
-  return compute_capability == kHopper ? 8 * 4096 * kKiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;
-}
-namespace {
 
 DeviceTerm rounding() {
   const MemoryPeaks peaks = SimulatedMemory::instance().peaks();
@@ -96,81 +87,12 @@ DeviceTerm context() {
 
 }  // namespace
 
-int64_t bytes_beside(const std::vector<DeviceTerm>& terms) {
-  int64_t bytes = 0;
-  for (const DeviceTerm& term : terms) bytes += term.on_host || term.booked ? 0 : term.bytes;
-  return bytes;
-}
-
-int64_t allocated_beside(const std::vector<DeviceTerm>& terms) {
-  int64_t bytes = bytes_beside(terms);
-  for (const DeviceTerm& term : terms)
-    bytes -= term.allocated || term.on_host || term.booked ? 0 : term.bytes;
-  return bytes;
-}
-
-KernelNeeds& KernelNeeds::instance() {
-  static auto* const needs = new KernelNeeds;
-  return *needs;
-}
-
-void KernelNeeds::begin(const DeviceTermOptions& options) {
-  const std::lock_guard lock(mutex_);
-  options_ = options;
-  products_.clear();
-  convolutions_.clear();
-  batch_norms_.clear();
-  attention_scratch_ = 0;
-  reduction_scratch_ = 0;
-  unknown_scratch_.clear();
-  SimulatedMemory::instance().reset_peaks();
-  SimulatedMemory::instance().begin_segments();
-  PinnedMemory::instance().reset_peaks();
-}
-
-void KernelNeeds::product(c10::StreamId stream, bool fused) {
-  const std::lock_guard lock(mutex_);
-  const auto [known, is_new] = products_.try_emplace({std::this_thread::get_id(), stream}, false);
-  SimulatedMemory& memory = SimulatedMemory::instance();
-  if (is_new && options_.workspaces) memory.take_for_good(cublas_workspace(options_.compute_capability));
-  if (fused && !known->second && options_.workspaces) memory.take_for_good(kCublasLtWorkspace);
-  known->second |= fused;
-}
-
-void KernelNeeds::convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight) {
-  std::vector<int64_t> sizes = input.vec();
-  sizes.insert(sizes.end(), weight.begin(), weight.end());
-  const std::lock_guard lock(mutex_);
-  convolutions_.insert(std::move(sizes));
-}
-
-void KernelNeeds::batch_norm(c10::ArrayRef<int64_t> input) {
-  const std::lock_guard lock(mutex_);
-  batch_norms_.insert(input.vec());
-}
-
-void KernelNeeds::attention_scratch(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  attention_scratch_ = std::max(attention_scratch_, bytes);
-}
-
-void KernelNeeds::reduction_scratch(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  reduction_scratch_ = std::max(reduction_scratch_, bytes);
-}
-
-void KernelNeeds::unknown_scratch(const std::string& operation) {
-  const std::lock_guard lock(mutex_);
-  unknown_scratch_.insert(operation);
-}
-
-std::vector<DeviceTerm> KernelNeeds::terms() {
-  const std::lock_guard lock(mutex_);
+std::vector<DeviceTerm> term_list(const DeviceTermOptions& options, const KernelCalls& calls) {
   std::vector<DeviceTerm> terms;
-  if (options_.rounding) terms.push_back(rounding());
-  if (options_.attention_scratch) {
+  if (options.rounding) terms.push_back(rounding());
+  if (options.attention_scratch) {
     terms.push_back({.name = "attention_scratch",
-                     .bytes = attention_scratch_,
+                     .bytes = calls.attention_scratch,
                      .booked = true,
                      .formula =
                          "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
@@ -180,39 +102,40 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
                      .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
                                "cuda/attention_backward.cu; cudnn/MHA.cpp"});
   }
-  if (options_.reduction_scratch) {
+  if (options.reduction_scratch) {
     terms.push_back(
         {.name = "reduction_scratch",
-         .bytes = reduction_scratch_,
+         .bytes = calls.reduction_scratch,
          .booked = true,
          .formula =
              "of the largest sum or mean whose rows are many: blocks of threads sum parts of them, each "
              "result in fp32 a part, as many parts as " +
-             std::to_string(options_.multiprocessors) + " multiprocessors of " +
-             std::to_string(options_.threads_per_multiprocessor) + " threads have room for",
+             std::to_string(options.multiprocessors) + " multiprocessors of " +
+             std::to_string(options.threads_per_multiprocessor) + " threads have room for",
          .source = "aten/src/ATen/native/cuda/Reduce.cuh: setReduceConfig()"});
   }
-  if (options_.workspaces) {
+  if (options.workspaces) {
     int64_t bytes = 0;
-    for (const auto& [user, fused] : products_)
-      bytes += cublas_workspace(options_.compute_capability) + (fused ? kCublasLtWorkspace : 0);
+    for (const auto& [user, fused] : calls.products)
+      bytes += cublas_workspace(options.compute_capability) + (fused ? kCublasLtWorkspace : 0);
     terms.push_back(
         {.name = "workspaces",
          .bytes = bytes,
          .formula = "for each pair of thread and stream that multiplies matrices, " +
-                    std::to_string(products_.size()) +
-                    " here: " + std::to_string(cublas_workspace(options_.compute_capability) / kKiB) +
+                    std::to_string(calls.products.size()) +
+                    " here: " + std::to_string(cublas_workspace(options.compute_capability) / kKiB) +
                     " KiB for cuBLAS (32 MiB at compute capability 9.0, else 8320 KiB), and 1024 "
                     "KiB for cuBLASLt if it multiplies with a bias; unless CUBLAS_WORKSPACE_CONFIG "
                     "or CUBLASLT_WORKSPACE_SIZE says otherwise",
          .source = "aten/src/ATen/cuda/CublasHandlePool.cpp"});
   }
-  if (options_.convolution_workspaces && convolutions_.size() + batch_norms_.size() > 0)
-    terms.push_back(cudnn(convolutions_.size(), batch_norms_.size()));
-  if (options_.kernel_scratch && !unknown_scratch_.empty()) terms.push_back(kernel_scratch(unknown_scratch_));
-  if (options_.context) terms.push_back(context());
-  if (options_.pinned) terms.push_back(pinned());
-  for (DeviceTerm& term : terms) add_measured(term, options_);
+  if (options.convolution_workspaces && calls.convolutions.size() + calls.batch_norms.size() > 0)
+    terms.push_back(cudnn(calls.convolutions.size(), calls.batch_norms.size()));
+  if (options.kernel_scratch && !calls.unknown_scratch.empty())
+    terms.push_back(kernel_scratch(calls.unknown_scratch));
+  if (options.context) terms.push_back(context());
+  if (options.pinned) terms.push_back(pinned());
+  for (DeviceTerm& term : terms) add_measured(term, options);
   return terms;
 }
 

@@ -63,6 +63,7 @@ struct DrivingContext {
   at::Tensor route;           // (N, D), of UP only
 };
 
+/// Const functions may be called by several threads at once, as long as no policy is in `seam`.
 class DiffusionPlanner {
  public:
   /// Builds the parameters on `device`, initialised as published with draws from `generator`, a generator of

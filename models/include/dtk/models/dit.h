@@ -23,6 +23,7 @@ struct DitBlock {
   Linear qkv, proj, fc1, fc2, modulation;
 };
 
+/// Const functions may be called by several threads at once, as long as no policy is in `seam`.
 class Dit {
  public:
   /// Builds the parameters on `device`, initialised as published with draws from `generator`, a generator

@@ -56,6 +56,7 @@ struct LlavaCache {
   int64_t filled = 0;                    // tokens
 };
 
+/// Const functions may be called by several threads at once, as long as no policy is in `seam`.
 class Llava {
  public:
   /// Builds the parameters on `device`: trained ones in fp32, frozen ones as options.base says. Weights are

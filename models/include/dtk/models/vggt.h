@@ -84,6 +84,7 @@ struct VggtTypes {
   at::ScalarType aggregator = at::kFloat, heads = at::kFloat;
 };
 
+/// Const functions may be called by several threads at once, as long as no policy is in `seam`.
 class Vggt {
  public:
   /// Frames `first` to `first + count` of all B·S, (count, 3, H, W) in [0, 1], on any device: asked for from

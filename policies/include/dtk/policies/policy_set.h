@@ -18,6 +18,7 @@ namespace dtk::policies {
 
 struct SeamUse;
 
+/// For one thread, which runs the forward passes and calls the rest; its backward passes may run on others.
 class PolicySet {
  public:
   /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
@@ -31,7 +32,8 @@ class PolicySet {
   /// Around each forward pass, loss included; ends before backward. A training pass outside of it ends in a
   /// PolicyError where a policy would miss it, as does every module that is none of Subject.paths.
   [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();
-  /// Before and after each optimizer step.
+  /// Before and after each optimizer step. The first throws PolicyError where a policy that was asked for has
+  /// no effect.
   void before_step();
   void after_step();
   /// The same after a step that may have changed nothing (Policy::after_step_unless), after

@@ -62,7 +62,8 @@ using Rows =
 /// the module is recomputed.
 using Fuses = std::function<bool(std::string_view op)>;
 
-/// The functions a model calls. A policy replaces those it needs by ones that call what was there.
+/// The functions a model calls, on its own thread; what is recomputed, on a thread of backward. A policy
+/// replaces those it needs by ones that call what was there.
 struct Seam {
   Run run;                            // default: calls fn
   Keep keep;                          // default: returns the value

@@ -40,7 +40,8 @@ install(TARGETS ${DTK_PROGRAMS} COMPONENT programs
         RUNTIME DESTINATION "${DTK_PROGRAM_DIR}" LIBRARY DESTINATION "${DTK_PROGRAM_DIR}")
 foreach(library dtk_cuda_kernels dtk_nccl)
   if(TARGET ${library})
-    install(TARGETS ${library} LIBRARY DESTINATION "${DTK_PROGRAM_DIR}" COMPONENT programs)
+    # The quickstart builds the programs without it.
+    install(TARGETS ${library} LIBRARY DESTINATION "${DTK_PROGRAM_DIR}" COMPONENT programs OPTIONAL)
   endif()
 endforeach()
 foreach(program IN LISTS DTK_PROGRAMS)

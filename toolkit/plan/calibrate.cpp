@@ -47,7 +47,8 @@ planner::DeviceTermOptions numbers_of(int index) {
 
 }  // namespace
 
-Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
+Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit,
+                          const std::function<bool()>& goes_on) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
   // Whatever is recomputed calls the kernels of the forward pass.
   if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = policies::KeepWord::block;
@@ -57,7 +58,7 @@ Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});
     if (!plan.need_in(Capacity::allocator).fits(limit)) continue;
     at::set_num_threads(threads);
-    calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls));
+    calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls, goes_on));
   }
   return calibration;
 }

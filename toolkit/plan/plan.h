@@ -10,6 +10,7 @@
 #include <dtk/policies/policy_kind.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -132,8 +133,10 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
 
 /// Measures the scratch of the kernels that the plan of `loaded` for the CPU calls, with train.threads
 /// threads, which must be set. Where the precision is open, of both; what exceeds `limit` bytes without
-/// scratch is not run. Throws planner::PlanError where this machine cannot make a call.
-Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt);
+/// scratch is not run. `goes_on` as measure_scratch() asks it. Throws planner::PlanError where this machine
+/// cannot make a call.
+Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt,
+                          const std::function<bool()>& goes_on = nullptr);
 /// Measures what cuda:0 adds. Throws ConfigError without one.
 Calibration calibrate_cuda();
 /// `measured` must live as long as the result is used.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "toolkit/config/rules.h"
+#include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
 #include "toolkit/io/json.h"
@@ -18,6 +19,10 @@ namespace dtk {
 namespace {
 
 using Json = nlohmann::json;
+
+// A start waits no longer for scratch; the plan names what was not measured then. bf16 without instructions
+// for it, with a large batch, would take minutes.
+constexpr double kMaxMeasuring = 15;  // seconds
 
 StartPlanRequest read_request(const std::string& text) {
   const Json json = parse_json(text);
@@ -34,7 +39,12 @@ Plan planned(StartPlanRequest request) {
   const c10::Device device(request.device);
   planner::SimulationOptions options;
   std::optional<Calibration> scratch;
-  if (request.measured) scratch = calibrate_cpu(loaded, available_bytes());
+  if (request.measured) {
+    SteadyClock clock;
+    const double begin = clock.seconds();
+    scratch =
+        calibrate_cpu(loaded, available_bytes(), [&] { return clock.seconds() - begin < kMaxMeasuring; });
+  }
   if (scratch && !scratch->scratch.empty()) options = with_calibration(options, *scratch);
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config)) placement = place_checkpoints(loaded, device, options);

@@ -1,4 +1,7 @@
 // dit-plan: the memory that a configured training job takes, before it is run.
+#include <sys/prctl.h>
+
+#include <csignal>
 #include <cstdio>
 #include <string>
 
@@ -21,6 +24,7 @@ void print(const std::string& text) {
 ExitCode plan(int argc, const char* const* argv) {
   FileSystem& files = posix_file_system();
   if (argc == 3 && std::string(argv[1]) == kStartPlanArgument) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody else waits for the answer
     print(start_plan_json(files.read(argv[2])));
     return ExitCode::done;
   }

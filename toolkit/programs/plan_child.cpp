@@ -6,21 +6,28 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/plan/start_plan.h"
+#include "toolkit/programs/terminal.h"
 #include "toolkit/report/plan_summary.h"
 
 extern char** environ;
 
 namespace dtk {
 namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{5};
 
 [[noreturn]] void fail_with_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -69,10 +76,18 @@ Answer run(const std::vector<std::string>& command) {
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw std::system_error(failed, std::generic_category(), "cannot start " + command[0]);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) fail_with_errno("waitpid");
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) <= 0) {
+    if (ended < 0 && errno != EINTR) fail_with_errno("waitpid");
+    if (stop_requested()) ::kill(child, SIGKILL);
+    std::this_thread::sleep_for(kBetweenLooks);
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), error.text()};
+}
+
+// Of a signal to this process alone the child knows nothing, and one to both ends it first.
+void heed_signals() {
+  if (stop_requested()) throw std::runtime_error("stopped by a signal");
 }
 
 StartPlan ask(const std::string& program, const StartPlanRequest& request) {
@@ -87,6 +102,7 @@ StartPlan ask(const std::string& program, const StartPlanRequest& request) {
 }  // namespace
 
 StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
+  heed_signals();
   const std::string program =
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan").string();
   StartPlanRequest request{loaded, device.is_cpu() ? "cpu" : "cuda:0"};
@@ -94,6 +110,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   // the plan is still worth having.
   request.measured = device.is_cpu() && loaded.config.memory.budget;
   StartPlan plan = ask(program, request);
+  heed_signals();
   if (plan.memory || !plan.refusal.empty() || !request.measured) return plan;
   request.measured = false;
   return ask(program, request);

@@ -10,9 +10,12 @@
 
 namespace dtk {
 
+static constexpr double kMaxPlanning = 20;  // seconds
+
 std::optional<int64_t> OtherFits::bytes_with(const std::function<void(RunConfig&)>& edit) const {
   if (placement_is_open(judged_.loaded.config)) return std::nullopt;
   if (world_.stop_requested && world_.stop_requested()) return std::nullopt;
+  if (world_.watch && world_.watch() - begin_ > kMaxPlanning) return std::nullopt;
   LoadedConfig other = judged_.loaded;
   edit(other.config);
   if (judged_.plan.precision) other.config.policies.precision.cpu = *judged_.plan.precision;

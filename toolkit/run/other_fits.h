@@ -22,10 +22,12 @@ struct JudgedRun {
   int64_t limit;   // bytes
 };
 
-/// Each plans as `world` does.
+/// Each plans as `world` does, and finds nothing once all have taken some 20 s by its watch: who is refused
+/// does not wait for minutes.
 class OtherFits {
  public:
-  OtherFits(const JudgedRun& judged, const RunWorld& world) : judged_(judged), world_(world) {}
+  OtherFits(const JudgedRun& judged, const RunWorld& world)
+      : judged_(judged), world_(world), begin_(world.watch ? world.watch() : 0) {}
 
   /// Whether ranks that divide the weights, too, fit, where that is another choice.
   bool weights_divided() const;
@@ -40,6 +42,7 @@ class OtherFits {
 
   const JudgedRun judged_;
   const RunWorld& world_;
+  const double begin_;  // seconds
 };
 
 }  // namespace dtk

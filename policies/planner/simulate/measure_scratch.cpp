@@ -48,16 +48,17 @@ ScratchBytes scratch_of_one(const NotedCall& call) {
 
 }  // namespace
 
-MeasuredScratch measure_scratch(const NotedCalls& calls) {
+MeasuredScratch measure_scratch(const NotedCalls& calls, const std::function<bool()>& goes_on) {
   constexpr int kTimesWithThreads = 5;
   const int times = at::get_num_threads() > 1 ? kTimesWithThreads : 1;
   const policies::CountingAllocatorGuard counting;
   const at::AutoDispatchBelowADInplaceOrView kernels_only;
   MeasuredScratch measured;
   for (const auto& [name, call] : calls.by_call) {
-    ScratchBytes& bytes = measured[name];
+    ScratchBytes bytes;
     try {
       for (int i = 0; i < times; ++i) {
+        if (goes_on && !goes_on()) return measured;
         const ScratchBytes seen = scratch_of_one(call);
         bytes = {std::max(bytes.most, seen.most), std::max(bytes.beside_results, seen.beside_results)};
       }
@@ -65,6 +66,7 @@ MeasuredScratch measure_scratch(const NotedCalls& calls) {
       throw PlanError("the scratch of " + name.operation + "(" + name.arguments +
                       ") cannot be measured: " + error.what_without_backtrace());
     }
+    measured[name] = bytes;
   }
   return measured;
 }

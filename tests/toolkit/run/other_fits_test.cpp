@@ -88,13 +88,14 @@ TEST_CASE("other fits: where no batch fits with so many passes, one of one pass 
   CHECK_FALSE(others.accumulate(found));
 }
 
-TEST_CASE("other fits: a plan that is refused, or a stop, leaves open what fits") {
+TEST_CASE("other fits: a plan that is refused, a stop, or too long a search leaves open what fits") {
   FormulaWorld world;
   const LoadedConfig loaded = of(24, 1);
-  const bool stops = GENERATE(false, true);
+  const auto [stops, seconds] = GENERATE(std::pair(false, 0), std::pair(true, 0), std::pair(false, 11));
+  world.world.watch = [&world, each = seconds] { return 5. + static_cast<double>(each * world.plans); };
   if (stops) {
     world.world.stop_requested = [&] { return world.plans > 1; };
-  } else {
+  } else if (seconds == 0) {
     world.is_refused = [](const RunConfig& config) { return config.data.batch == 1; };
   }
   const FewerSamples found = world.others(loaded, 2'000).fewer_samples();

@@ -8,6 +8,7 @@
 // of this.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -45,7 +46,8 @@ struct PlannedScratch {
 /// Makes each call on the CPU with as many threads as at::get_num_threads() and memory of its own, zeros, and
 /// reads its scratch off the ledger. With several threads a call is made a few times and the most that each
 /// of them was seen to take counts: at the most for two threads, the most seen for more; exact for one. Not
-/// within a ShapesOnlyScope, and while nobody else allocates. Throws PlanError for a call that fails.
-MeasuredScratch measure_scratch(const NotedCalls& calls);
+/// within a ShapesOnlyScope, and while nobody else allocates. `goes_on` is asked before each call; once it
+/// says no, what is not measured yet is left out. Throws PlanError for a call that fails.
+MeasuredScratch measure_scratch(const NotedCalls& calls, const std::function<bool()>& goes_on = nullptr);
 
 }  // namespace dtk::planner

@@ -27,7 +27,7 @@ extern char** environ;
 namespace dtk {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{5};
+constexpr std::chrono::milliseconds kLooksForChild{5};
 
 [[noreturn]] void fail_with_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -80,7 +80,7 @@ Answer run(const std::vector<std::string>& command) {
   while ((ended = waitpid(child, &status, WNOHANG)) <= 0) {
     if (ended < 0 && errno != EINTR) fail_with_errno("waitpid");
     if (stop_requested()) ::kill(child, SIGKILL);
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kLooksForChild);
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), error.text()};
 }

@@ -28,6 +28,14 @@ LOGGED = [1, 2, 5, 10, 15, STEPS]  # with log_every = 5
 ENDLESS = ("--set", "train.steps=100000000", "--set", "schedule.kind=constant")
 
 
+def runs(process: str) -> bool:
+    """Whether the process of this number does, and is not what nobody has asked after yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class DoneRun(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -320,6 +328,26 @@ class Signals(ProgramTest):
             process.communicate(timeout=30)
             self.assertEqual(process.returncode, -second)
             self.assertEqual(self.checkpoints(), [])
+
+    def test_a_signal_ends_a_start_plan_with_its_run(self):
+        large = {"model__depth": 2, "model__hidden": 1536, "model__heads": 12, "model__patch": 1, "data__batch": 100}
+        measured_long = settings({**large, "policies__precision__enabled": "false", "memory__budget": "1000GB"})
+        for number, code in ((signal.SIGTERM, 5), (signal.SIGKILL, -signal.SIGKILL)):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start(*ENDLESS, *measured_long)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while not (planning := children.read_text().split()):
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            time.sleep(1)
+            self.assertEqual(children.read_text().split(), planning)  # or nothing is shown
+            process.send_signal(number)
+            end = time.monotonic() + 2  # the plan alone takes ten
+            while runs(planning[0]) and time.monotonic() < end:
+                time.sleep(0.01)
+            self.assertFalse(runs(planning[0]))
+            process.communicate(timeout=30)
+            self.assertEqual(process.returncode, code)
 
     def test_a_signal_while_sampling_keeps_the_checkpoint(self):
         process = self.start("--set", "sample.steps=10000", "--set", "sample.per_class=64")

@@ -97,6 +97,10 @@ FrameList frames_of_list(const fs::path& list) {
 
 }  // namespace
 
+std::string FrameList::place(size_t index) const {
+  return list.empty() ? "" : fmt::format("{}: entry {}: ", list.string(), index);
+}
+
 FrameList read_frame_list(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

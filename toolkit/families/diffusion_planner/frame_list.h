@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/core/format.h"
-
 namespace dtk::diffusion_planner {
 
 /// Paths as texts: std::filesystem::path takes several times the memory, and there may be millions.
@@ -17,9 +15,7 @@ struct FrameList {
   std::string first_outside = {};
 
   /// Where frame `index` was named, for the beginning of a message: "list.json: entry 3: ", or nothing.
-  std::string place(size_t index) const {
-    return list.empty() ? "" : fmt::format("{}: entry {}: ", list.string(), index);
-  }
+  std::string place(size_t index) const;
 };
 
 /// The .npz files of the folder `path`, sorted by name (byte order; names that start with a dot are passed

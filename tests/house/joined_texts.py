@@ -17,30 +17,28 @@ def joined(text: str) -> list[int]:
     """Lines on which an expression begins that joins more than MOST parts, one of them a literal."""
     text = tree.literals_emptied(text)
     found: list[int] = []
-    chains = [[0, False, 0]]  # of each open bracket: "+" so far, whether there is a literal, where it began
+    chains = [([], [])]  # of each open bracket: where "+" and literals stand in the expression so far
 
-    def end(at: int) -> None:
-        count, literal, begin = chains[-1]
-        if count >= MOST and literal:
-            found.append(text.count("\n", 0, begin) + 1)
-        chains[-1] = [0, False, at]
+    def end() -> None:
+        pluses, literals = chains[-1]
+        if len(pluses) >= MOST and literals:
+            found.append(text.count("\n", 0, pluses[0]) + 1)
+        chains[-1] = ([], [])
 
     for match in OPERATOR.finditer(text):
         token = match[0]
         if token == "+":
-            if chains[-1][0] == 0:
-                chains[-1][2] = match.start()
-            chains[-1][0] += 1
+            chains[-1][0].append(match.start())
         elif token == '"':
-            chains[-1][1] = True
+            chains[-1][1].append(match.start())
         elif token in "([{":
-            chains.append([0, False, match.end()])
+            chains.append(([], []))
         elif token in ")]}":
-            end(match.end())
+            end()
             if len(chains) > 1:
                 chains.pop()
         elif token not in ("::", "->"):
-            end(match.end())
+            end()
     return found
 
 

@@ -4,7 +4,6 @@ import unittest
 
 import error_texts
 import family_names
-import include_arrows
 import joined_texts
 import planner_names
 import policy_names
@@ -153,10 +152,6 @@ class BrokenPhrases(TreeTest):
         self.assert_finds(words, "toolkit/run/README.md", "A block is computed\nagain.\n", "README.md:1: computed again")
         self.write("toolkit/run/good.cpp", "// It computes.\n\n// Again.\nint computes;\nint again;\n")
         self.assertEqual(words.check(self.root), [])
-
-    def test_support_includes_no_benchmark(self):
-        self.write("benchmarks/support/a.h", "")
-        self.assert_finds(include_arrows, "tests/support/b.h", '#include "support/a.h"\n', "tests/support/ may not include benchmarks/support/a.h")
 
 
 class HiddenChoices(TreeTest):

@@ -150,6 +150,10 @@ class IncludeArrows(TreeTest):
             include_arrows, "cmake/probe.cpp", '#include "toolkit/core/errors.h"\n', "toolkit/ headers"
         )
 
+    def test_support_includes_no_benchmark(self):
+        self.write("benchmarks/support/a.h", "")
+        self.assert_finds(include_arrows, "tests/support/b.h", '#include "support/a.h"\n', "tests/support/ may not include benchmarks/support/a.h")
+
 
 class Words(TreeTest):
     def test_each_word(self):

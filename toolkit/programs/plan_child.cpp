@@ -82,12 +82,9 @@ Answer run(const std::vector<std::string>& command) {
     if (stop_requested()) ::kill(child, SIGKILL);
     std::this_thread::sleep_for(kLooksForChild);
   }
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), error.text()};
-}
-
-// Of a signal to this process alone the child knows nothing, and one to both ends it first.
-void heed_signals() {
+  // A signal to both processes may end the child first.
   if (stop_requested()) throw std::runtime_error("stopped by a signal");
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), error.text()};
 }
 
 StartPlan ask(const std::string& program, const StartPlanRequest& request) {
@@ -102,7 +99,6 @@ StartPlan ask(const std::string& program, const StartPlanRequest& request) {
 }  // namespace
 
 StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
-  heed_signals();
   const std::string program =
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan").string();
   StartPlanRequest request{loaded, device.is_cpu() ? "cpu" : "cuda:0"};
@@ -110,7 +106,6 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   // the plan is still worth having.
   request.measured = device.is_cpu() && loaded.config.memory.budget;
   StartPlan plan = ask(program, request);
-  heed_signals();
   if (plan.memory || !plan.refusal.empty() || !request.measured) return plan;
   request.measured = false;
   return ask(program, request);
